@@ -56,7 +56,7 @@ def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
     try:
         endpoint = JudgeEndpoint.model_validate(spec)
     except ValidationError as error:
-        raise ConfigError(*[joined(where, line) for line in lines_of(error, JudgeEndpoint)]) from None
+        raise ConfigError(*[joined(where, line) for line in lines_of(error)]) from None
     return _client(endpoint, where)
 
 

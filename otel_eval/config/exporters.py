@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from otel_eval.config.receivers import Address, KafkaClient
-from otel_eval.config.units import Count, Seconds, Size, Target, TlsFiles, Whole, distinct, matching, not_empty, tls_without_https
-from otel_eval.config.validation import LIST, MAPPING, Shape, did_you_mean, joined, twice
+from otel_eval.config.units import Count, Distinct, Seconds, Size, Some, Target, TlsFiles, Whole, tls_without_https
+from otel_eval.config.validation import LIST, MAPPING, Shape, joined, twice
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
@@ -38,17 +37,11 @@ __all__ = [
     "client_tls",
 ]
 
-_MODE: Final = re.compile(r"0?6[0246][0246]", re.ASCII)
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
-
-Mode = Annotated[
-    str,
-    matching(_MODE, "is not the permissions of a file its owner writes; write e.g. '0600' or '0640'"),
-    WithJsonSchema({"type": "string", "pattern": f"^{_MODE.pattern}$"}),
-]
-ExporterName = Annotated[str, matching(_NAME, "is no name of an exporter; write letters, digits, _ and -")]
-Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], distinct("logs", "metrics", "spans")]
-Passed = Annotated[tuple[Literal["traces", "logs", "metrics"], ...], distinct("traces", "logs", "metrics")]
+Mode = Annotated[str, Field(pattern="^0?6[0246][0246]$")]
+"""Permissions of a file that its owner writes, in octal digits."""
+ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
+Signals = Distinct[Literal["logs", "metrics", "spans"]]
+Passed = Distinct[Literal["traces", "logs", "metrics"]]
 
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
@@ -214,7 +207,7 @@ def _form(given: Any) -> str:
 
 
 # A union without a discriminator would report the problems of both forms for one mistake.
-_ListOfOtlp = Annotated[tuple[OtlpExporter, ...], not_empty(" endpoint or leave it out"), Tag(LIST)]
+_ListOfOtlp = Annotated[Some[OtlpExporter], Tag(LIST)]
 OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_form)]
 """One endpoint, or a list of them."""
 
@@ -222,7 +215,7 @@ OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, D
 class Exporters(Shape):
     """Where scores go. An exporter of an installed package is configured under its name, with its own options."""
 
-    # Names of exporters that installed packages register are not known here; `contradictions` refuses all other keys.
+    # Names of exporters that installed packages register are not known here; `known_keys` has them.
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}})
 
     otlp: OtlpExporters | None = None
@@ -252,6 +245,11 @@ class Exporters(Shape):
     max_queue: Count = 10_000
     """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a retryable error (backpressure)."""
 
+    @classmethod
+    def known_keys(cls) -> Collection[str]:
+        """Those of the class, and the names of the exporters of installed packages."""
+        return [*cls.model_fields, *installed_exporters()]
+
     @property
     def otlp_endpoints(self) -> Mapping[str, OtlpExporter]:
         """The OTLP endpoints, each by its place in the configuration."""
@@ -274,16 +272,13 @@ class Exporters(Shape):
         """OTLP endpoints of one name, and what is wrong with exporters of packages."""
         yield from twice("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
         for name, options in self.of_packages.items():
-            known = [*type(self).model_fields, *installed_exporters()]
-            if name not in known:
-                yield f"{name}: unknown key; {did_you_mean(name, known)}"
-            elif options is not None and not isinstance(options, Mapping):
+            if options is not None and not isinstance(options, Mapping):
                 yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"
-            else:
-                try:
-                    create_exporter(name, options)
-                except ConfigError as error:
-                    yield from (joined(name, problem) for problem in error.problems)
+                continue
+            try:
+                create_exporter(name, options)
+            except ConfigError as error:
+                yield from (joined(name, problem) for problem in error.problems)
 
 
 class MetricsOtlp(OtlpEndpoint):

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from otel_eval.config.exporters import ExportEndpoint, Exporters
 from otel_eval.config.models import EvalConfig
-from otel_eval.config.validation import lines_of, present_keys
+from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import is_file
 
@@ -50,16 +50,15 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None 
 
 def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None) -> EvalConfig:
     unset: dict[str, str] = {}
-    current = present_keys(EvalConfig, given, where=where)
-    expanded = expand(current.values, os.environ, unset, always_text=_TEXT)
+    expanded = expand(given, os.environ, unset, always_text=_TEXT)
     if folder is not None and "evaluations" in expanded:
         expanded = {**expanded, "evaluations": _beside(folder, expanded["evaluations"])}
-    problems = [*current.problems, *unset.values()]
+    problems = [*unset.values()]
     blamed = tuple(path + end for path in unset for end in ":.[")
     try:
         config = EvalConfig.model_validate(expanded)
     except ValidationError as error:
-        problems += [line for line in lines_of(error, EvalConfig) if not line.startswith(blamed)]
+        problems += [line for line in lines_of(error) if not line.startswith(blamed)]
     if problems:
         raise ConfigError(*problems, where=where)
     return config

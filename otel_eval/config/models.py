@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -12,14 +11,12 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
-from otel_eval.config.units import Count, Plain, Seconds, Share, TlsFiles, Whole, matching, not_empty, tls_without_https, url_of
+from otel_eval.config.units import Count, Plain, Seconds, Share, Some, TlsFiles, Variable, Whole, tls_without_https, url_of
 from otel_eval.config.validation import LIST, MAPPING, Shape, twice
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
 
 __all__ = ["AsyncScoring", "Conventions", "EvalConfig", "Evaluation", "JudgeEndpoint", "Match", "scorer_of"]
-
-MOST_WORKERS: Final = 256
 
 
 class Match(Shape):
@@ -76,7 +73,7 @@ class Evaluation(Shape):
     """Which runs; every outermost run when left out."""
     sample: Share = 1.0
     """The share of traces that is evaluated, chosen by trace id: every process and revision chooses the same."""
-    scorers: Annotated[tuple[ScorerSpec, ...], not_empty("")]
+    scorers: Some[ScorerSpec]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
     def contradictions(self) -> Iterable[str]:
@@ -116,16 +113,12 @@ def _convention(mapping: Any) -> Any:
 ConventionSpec = Annotated[Any, AfterValidator(_convention), WithJsonSchema({"type": "object"})]
 
 
-_ANY_TEXT: Final = re.compile(".+", re.DOTALL)
-ScopePattern = Annotated[str, matching(_ANY_TEXT, "names no instrumentation scope; write its name, or * for every scope")]
-
-
 class Conventions(Shape):
     """Convention tables of your own, and properties of instrumentations."""
 
     tables: tuple[ConventionSpec, ...] = ()
     """Convention tables of your own; they are tried before the built-in ones."""
-    records_tool_spans: tuple[ScopePattern, ...] = ()
+    records_tool_spans: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
 
 
@@ -139,7 +132,6 @@ ConventionsSpec = Annotated[
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 
-_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
 
 
@@ -149,13 +141,6 @@ def _url(text: str) -> str:
     if url_of(text) is None:
         raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
     return text
-
-
-def _variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        # The value is not quoted: it may be the key itself, written here by mistake.
-        raise ValueError("the value is not the name of an environment variable; write e.g. JUDGE_API_KEY, and never the key")
-    return name
 
 
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -183,13 +168,13 @@ class JudgeEndpoint(Shape):
     """http:// or https:// URL that `/chat/completions` is added to."""
     model: str = Field(min_length=1)
     """The model's name there. None is assumed."""
-    api_key_env: Annotated[str, AfterValidator(_variable)] | None = None
+    api_key_env: Variable | None = None
     """The environment variable that holds the key."""
     api_key_file: str | None = None
     """The file that holds the key. Neither: no key is sent."""
     tls: TlsFiles | None = None
     """Files for an https:// URL; the system's authorities when left out."""
-    timeout: Seconds = 60.0
+    timeout: Seconds = Field(default=60.0, gt=0)
     """How long one attempt may take."""
     retries: Whole = 2
     """Attempts after the first one if the judge is rate limited, unavailable or does not answer."""
@@ -201,12 +186,10 @@ class JudgeEndpoint(Shape):
     """Further fields of each request, e.g. `{temperature: 0}`."""
 
     def contradictions(self) -> Iterator[str]:
-        """One key, a timeout above 0, and an installed client."""
+        """One key, and an installed client."""
         yield from tls_without_https(self.tls, self.base_url)
         if self.api_key_env is not None and self.api_key_file is not None:
             yield "api_key_file: is given beside api_key_env; name one of them"
-        if self.timeout == 0:
-            yield "timeout: 0 leaves no time for an answer; write e.g. 60s"
         if find_spec("openai") is None:
             yield "an endpoint needs the package openai; install otel-eval[judge]"
 
@@ -243,16 +226,10 @@ class AsyncScoring(Shape):
     """Results that may be pending at one time; more fail with `judge_queue_full`."""
     concurrency: Count = 8
     """How many scorers run at one time."""
-    timeout: Seconds = 300.0
+    timeout: Seconds = Field(default=300.0, gt=0)
     """How long one result may take, with all attempts; then it fails with `timeout`."""
-    scorer_timeout: Seconds = 30.0
+    scorer_timeout: Seconds = Field(default=30.0, gt=0)
     """How long a scorer of your own that is not a coroutine may take for one run; then it fails with `timeout`."""
-
-    def contradictions(self) -> Iterator[str]:
-        """Timeouts must be above 0."""
-        for key, remedy in (("timeout", "5m"), ("scorer_timeout", "30s")):
-            if getattr(self, key) == 0:
-                yield f"{key}: 0 leaves no time for an answer; write e.g. {remedy}"
 
 
 class EvalConfig(Shape):
@@ -265,7 +242,7 @@ class EvalConfig(Shape):
     deprecated_keys: ClassVar[Mapping[str, str]] = {"judging": "async_scoring"}
     traces: Traces = Traces()
     """When a trace is evaluated, and how much may be held."""
-    evaluations: Annotated[tuple[Evaluation, ...], not_empty("")] = Field(default_factory=lambda: (_default(),))
+    evaluations: Some[Evaluation] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
     results: Results = Results()
     """What results carry besides their scores."""
@@ -277,7 +254,7 @@ class EvalConfig(Shape):
     """Where `otel-eval serve` takes spans from."""
     exporters: Exporters = Exporters()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
-    workers: Count = 1
+    workers: Annotated[Count, Field(le=256)] = 1
     """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests by trace id."""
     storage: Storage | None = None
     """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is in memory."""
@@ -304,7 +281,7 @@ class EvalConfig(Shape):
             return [(each.name, scorer) for each in self.evaluations for scorer in each.build()]
 
     def contradictions(self) -> Iterator[str]:
-        """Judges that are not there, evaluations of one name, and more workers than any machine has use for."""
+        """Judges that are not there, and evaluations of one name."""
         for place, evaluation in enumerate(self.evaluations):
             for number, spec in enumerate(evaluation.scorers):
                 try:
@@ -312,8 +289,6 @@ class EvalConfig(Shape):
                 except ConfigError as error:
                     yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
         yield from twice("evaluations", [each.name for each in self.evaluations], "rename one of them")
-        if self.workers > MOST_WORKERS:
-            yield f"workers: {self.workers} is more than {MOST_WORKERS}; set it to the number of cores or less"
 
     @model_validator(mode="wrap")
     @classmethod

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from otel_eval.config.units import Count, Plain, Seconds, Size, TlsFiles, not_empty
+from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted_repr
 
@@ -30,18 +30,18 @@ __all__ = [
     "Traces",
 ]
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or int(found["port"]) > 65535:
-        raise ValueError(f"{redacted_repr(text)} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
+        raise ValueError(f"{redacted_repr(text)} is not host:port; write e.g. 127.0.0.1:4317")
     return text
 
 
 Address = Annotated[str, AfterValidator(_address)]
+Broker = Annotated[Address, Field(pattern=":0*[1-9]")]
 
 
 class ServerTls(Shape):
@@ -64,16 +64,8 @@ class Auth(Shape):
 
     token_files: tuple[str, ...] = ()
     """Files with one token a line, read again when they change."""
-    token_env: tuple[str, ...] = ()
+    token_env: tuple[Variable, ...] = ()
     """Names of environment variables, each with one token."""
-
-    @field_validator("token_env")
-    @classmethod
-    def _names(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for index, name in enumerate(given):
-            if not _VARIABLE.fullmatch(name):  # which may be the token itself: it is not shown
-                raise ValueError(f"item {index} is no name of a variable; write e.g. OTEL_EVAL_TOKEN")
-        return given
 
     def contradictions(self) -> Iterator[str]:
         """At least one source of tokens is required."""
@@ -154,19 +146,10 @@ class Sasl(Shape):
     """The user's password; write `${env:NAME}`."""
 
 
-def _brokers(given: tuple[str, ...]) -> tuple[str, ...]:
-    for each in given:
-        # From the right, because the host may be an IPv6 address in brackets.
-        host, _, port = each.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
-            raise ValueError(f"{redacted_repr(each)} is not host:port; write e.g. kafka-1:9092")
-    return given
-
-
 class KafkaClient(Shape):
     """A connection to a Kafka cluster."""
 
-    brokers: Annotated[tuple[str, ...], AfterValidator(_brokers), not_empty(" broker, e.g. kafka-1:9092")]
+    brokers: Some[Broker]
     """Addresses, host:port, of some brokers of the cluster."""
     tls: TlsFiles | None = None
     """Speak TLS, with these files; `tls: {}` trusts the system's authorities. Left out, nothing is encrypted."""
@@ -265,7 +248,7 @@ class Traces(Shape):
     """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not kept."""
     idle_timeout: Seconds = 300.0
     """How long a trace whose root has not ended may have no new span before it is closed."""
-    max_age: Seconds = 3600.0
+    max_age: Seconds = Field(default=3600.0, gt=0)
     """How long a trace may be open at most."""
     max_traces: Count = 100_000
     """Traces held at one time."""
@@ -279,18 +262,13 @@ class Traces(Shape):
     def contradictions(self) -> Iterator[str]:
         """Times and sizes that cannot be reached because of others."""
         times = ("decision_wait", "decision_wait_partial", "idle_timeout", "max_age")
-        for lesser, greater in [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]:
+        pairs = [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]
+        if "decision_wait_detached" in self.model_fields_set:  # its default gives way to the times that are written
+            pairs += [("decision_wait_partial", "decision_wait_detached"), ("decision_wait_detached", "idle_timeout")]
+        for lesser, greater in pairs:
             if getattr(self, lesser) > getattr(self, greater):
                 limit = f"{getattr(self, greater):g}"
                 yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
-        partial, detached = self.decision_wait_partial, self.decision_wait_detached
-        if "decision_wait_detached" in self.model_fields_set and not partial <= detached <= self.idle_timeout:
-            yield (
-                f"decision_wait_detached: {detached:g} is not between decision_wait_partial ({partial:g}) and "
-                f"idle_timeout ({self.idle_timeout:g}); change it or one of them"
-            )
-        if self.max_age == 0:
-            yield "max_age: 0 would close every trace at once; write e.g. 1h"
 
 
 class Storage(Shape):

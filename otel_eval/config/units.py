@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
@@ -28,6 +28,7 @@ _NO_UNITS: Final[Mapping[str, float]] = {}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _LONGEST_S: Final = 365 * 86400.0
 _LARGEST: Final = 2**50
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
@@ -61,33 +62,6 @@ def bytes_of(value: Any) -> int:
     return int(size)
 
 
-def count_of(value: Any, *, least: int = 1, example: int = 1000) -> int:
-    """A whole number from `least` up; the message of the error names the example.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
-        raise ValueError(f"{redacted_repr(value)} is not a whole number from {least} up; write e.g. {example}")
-    return value
-
-
-def _whole_of(value: Any) -> int:
-    return count_of(value, least=0, example=2)
-
-
-def share_of(value: Any) -> float:
-    """A number from 0 to 1.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    share = _plain(value)
-    if share is None or not 0 <= share <= 1:
-        raise ValueError(f"{redacted_repr(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
-    return share
-
-
 def url_of(text: str) -> SplitResult | None:
     """The parts of an http:// or https:// URL with a host; None if it is none.
 
@@ -107,6 +81,18 @@ def _target(text: str) -> str:
     if url_of(text) is None:
         raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
     return text
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):  # the value may be the key itself, written here by mistake: it is not shown
+        raise ValueError("the value is not the name of an environment variable; write e.g. OTEL_EVAL_TOKEN, and never the key")
+    return name
+
+
+def _not_empty(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not given:  # pydantic's own check would count a list of invalid items as empty, too
+        raise ValueError("the list is empty; name at least one")
+    return given
 
 
 def _text_or_number(value: Any) -> str | bool | int | float:
@@ -137,44 +123,16 @@ Size = Annotated[
     BeforeValidator(bytes_of),
     WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(B|KB|MB|GB|KiB|MiB|GiB)$"}]}),
 ]
-Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
-Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
-Whole = Annotated[int, BeforeValidator(_whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
+Whole = Annotated[int, Field(ge=0, le=_LARGEST, strict=True)]
+Count = Annotated[Whole, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Plain = Annotated[str | bool | int | float, BeforeValidator(_text_or_number)]
 Target = Annotated[str, AfterValidator(_target)]
-
-
-def matching(pattern: re.Pattern[str], remedy: str) -> AfterValidator:
-    """The type of texts that match a pattern; the message of the error is the text and the remedy."""
-
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError(f"{redacted_repr(text)} {remedy}")
-        return text
-
-    return AfterValidator(check)
-
-
-def not_empty(remedy: str) -> AfterValidator:
-    """The type of lists with at least one item."""
-
-    def check(given: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not given:
-            raise ValueError(f"the list is empty; name at least one{remedy}")
-        return given
-
-    return AfterValidator(check)
-
-
-def distinct(*signals: str) -> AfterValidator:
-    """The type of lists with some of these signals, each once."""
-
-    def check(given: tuple[str, ...]) -> tuple[str, ...]:
-        if not given or len(set(given)) != len(given):
-            raise ValueError(f"{redacted_repr(list(given))} names no signal or one twice; write any of {', '.join(signals)}")
-        return given
-
-    return AfterValidator(check)
+Variable = Annotated[str, AfterValidator(_variable)]
+Item = TypeVar("Item")
+Some = Annotated[tuple[Item, ...], AfterValidator(_not_empty)]
+Distinct = Annotated[Some[Item], AfterValidator(lambda given: tuple(dict.fromkeys(given)))]
+"""A list of at least one value; one that stands twice counts once."""
 
 
 class TlsFiles(Shape):

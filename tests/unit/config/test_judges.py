@@ -87,7 +87,7 @@ def test_a_name_that_nobody_has_is_refused_with_its_place(made_before: bool):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"main": 3}, "judges.main: 3 is not a mapping"),
+        ({"main": 3}, "judges.main: 3 is invalid; it should be a valid mapping"),
         ({"main": len}, "judges.main: <built-in function len> is not a coroutine function; write async def"),
         ({"main": {**MAIN, "modle": "x"}}, "judges.main.modle: unknown key; did you mean 'model'?"),
         ({"main": {"base_url": "ftp://x", "model": ""}}, "judges.main.base_url: 'ftp://x' is not a URL"),
@@ -97,7 +97,7 @@ def test_a_name_that_nobody_has_is_refused_with_its_place(made_before: bool):
         ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is set by otel-eval"),
         ({"main": {**MAIN, "parameters": {"seed": float("nan")}}}, "judges.main.parameters.seed: is not JSON"),
         ({"main": {**MAIN, "parameters": {"stop": {1, 2}}}}, "judges.main.parameters.stop: is not JSON"),
-        ("main", "judges: 'main' is not a mapping"),
+        ("main", "judges: 'main' is invalid; it should be a valid mapping"),
     ],
 )
 def test_a_judge_that_cannot_be_used_is_refused(given: Any, words: str):

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
+from otel_eval.config import AsyncScoring, Evaluation
+from otel_eval.config.units import bytes_of, seconds_of
+from otel_eval.errors import ConfigError
+
+NEVER = [None, True, "", "soon", "1 fortnight", "-1s", -1, math.nan, math.inf, [1], "٣s"]
 
 
 @pytest.mark.parametrize(
@@ -31,10 +35,8 @@ def test_a_size_is_read_in_bytes(written: Any, size: int) -> None:
     assert bytes_of(written) == size
 
 
-@pytest.mark.parametrize("read", [seconds_of, bytes_of, count_of, share_of])
-@pytest.mark.parametrize(
-    "written", [None, True, "", "soon", "1 fortnight", "-1s", -1, math.nan, math.inf, [1], 10**400, "٣s", "1s\n1s"]
-)
+@pytest.mark.parametrize("read", [seconds_of, bytes_of])
+@pytest.mark.parametrize("written", [*NEVER, 10**400, "1s\n1s"])
 def test_anything_else_is_refused_with_what_was_written(read: Any, written: Any) -> None:
     """The message quotes the value and gives an example."""
     with pytest.raises(ValueError, match=r"write e\.g\.") as caught:
@@ -42,11 +44,24 @@ def test_anything_else_is_refused_with_what_was_written(read: Any, written: Any)
     assert repr(written)[:50] in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("read", "written"), [(bytes_of, 0), (bytes_of, 1.5), (count_of, 0), (count_of, 2.0), (share_of, 1.01), (seconds_of, "9999d")]
-)
+@pytest.mark.parametrize("key", ["max_queue", "concurrency"])
+@pytest.mark.parametrize("written", [*NEVER, 0, 2.0, "3", 2**60])
+def test_a_count_is_a_whole_number_from_1(key: str, written: Any) -> None:
+    """Within what fits."""
+    with pytest.raises(ConfigError, match=f"^{key}: {re.escape(repr(written))} is invalid; "):
+        AsyncScoring(**{key: written})
+
+
+@pytest.mark.parametrize("written", [*NEVER, 1.01, "0.5"])
+def test_a_share_is_a_number_from_0_to_1(written: Any) -> None:
+    """True is none."""
+    with pytest.raises(ConfigError, match=f"^sample: {re.escape(repr(written))} is invalid; "):
+        Evaluation(name="e", sample=written, scorers=[{"type": "tool_errors"}])
+
+
+@pytest.mark.parametrize(("read", "written"), [(bytes_of, 0), (bytes_of, 1.5), (seconds_of, "9999d")])
 def test_a_limit_is_kept(read: Any, written: Any) -> None:
-    """Nothing below one byte or one thing, no share above 1, no duration beyond a year."""
+    """Nothing below one byte, no part of one, no duration beyond a year."""
     with pytest.raises(ValueError, match=re.escape(repr(written))):
         read(written)
 
