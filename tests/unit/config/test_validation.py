@@ -209,7 +209,7 @@ def test_a_misspelt_word_is_told_with_the_one_that_was_meant(kind: str, key: str
 
 
 MANY = {
-    "traces": {"decision_wait": "10s", "grace_period": "soon", "max_age": 0},
+    "traces": {"decision_wait": "10s", "grace_period": "soon"},
     "judges": {"main": {"base_url": "models.example", "modl": "m"}},
     "evaluations": [
         {

@@ -92,7 +92,7 @@ def test_a_cluster_that_is_away_is_a_reason_to_retry() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"brokers": []}, ["exporters.kafka.brokers", "at least one broker"]),
+        ({"brokers": []}, ["exporters.kafka.brokers", "name at least one"]),
         ({"brokers": ["kafka"]}, ["exporters.kafka.brokers", "'kafka'", "host:port"]),
         ({"brokers": ["k:9092"], "options": {"acks": 1}}, ["exporters.kafka.options.acks", "leave it out"]),
         ({"brokers": ["k:9092"], "tls": {"cert_file": "c"}}, ["exporters.kafka.tls", "key_file"]),
