@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, nearest, redacted_repr
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
@@ -31,6 +31,8 @@ from otel_eval.scorers.registry import (
     wrong_parameters,
 )
 
+_EXAMPLE: Final = "write a mapping, e.g. {type: tool_errors}; register a function or class by @scorer('my_metric') first"
+
 
 def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     """The scorer that a specification describes: its `type`, the parameters common to all, and its own.
@@ -44,19 +46,13 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     1.0
     """
     if not isinstance(spec, Mapping):
-        raise ConfigError(f"{redacted_repr(spec)} is not a scorer's specification; {_remedy(spec)}")
-    if "type" not in spec:
-        raise ConfigError(_without_type(spec))
-    kind = spec["type"]
+        raise ConfigError(f"{redacted_repr(spec)} is not a scorer's specification; {_EXAMPLE}")
+    kind = spec.get("type")
     if not isinstance(kind, str):
-        remedy = _remedy(kind) if callable(kind) else "write e.g. type: tool_errors"
-        raise ConfigError(f"type: {redacted_repr(kind)} is not the name of a scorer; {remedy}")
+        found = f"{redacted_repr(kind)} is not the name of a scorer" if "type" in spec else "missing"
+        raise ConfigError(f"type: {found}; {_EXAMPLE}")
     given = {key: value for key, value in spec.items() if key != "type"}
-    try:
-        name, thing = resolve_type(kind)
-    except ConfigError as error:
-        # What the type's own keys may hold is not known; what the common ones may hold is.
-        raise ConfigError(*error.problems, *_read(parameters_of(BaseScorer), given)[1]) from error.__cause__
+    name, thing = resolve_type(kind)
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
         return _built_in(thing, given)
     return _foreign(name, thing, given)
@@ -83,22 +79,6 @@ def checked_scorer(scorer: Scorer) -> Scorer:
     return scorer
 
 
-def _remedy(written: Any) -> str:
-    """What to write in the place of something that does not describe a scorer."""
-    if callable(written):
-        return "register it by @scorer('my_metric') and write {type: my_metric}"
-    kind = written if isinstance(written, str) and written in list_scorers() else "tool_errors"
-    return f"write a mapping, e.g. {{type: {kind}}}"
-
-
-def _without_type(spec: Mapping[Any, Any]) -> str:
-    near = next((key for key in spec if nearest(key, ["type"])), None)
-    if near:
-        return f"{near}: unknown key; did you mean 'type'?"
-    kind = next((key for key in spec if key in list_scorers()), None)
-    return f"type: missing; write {{type: {kind}, …}}" if kind else "type: missing; write e.g. type: tool_errors"
-
-
 def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
     """The parameters of a built-in scorer by key."""
     return {each.name: each for each in fields(scorer) if "read" in each.metadata}
@@ -108,12 +88,9 @@ def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
     values, wrong = _read(known, given)
     problems = unknown_keys(given, list(known)) + wrong
-    required = {key: _is_required(each) for key, each in known.items()}
-    problems += _missing(scorer.type, required, given, problems)
+    problems += _missing(scorer.type, {key: _is_required(each) for key, each in known.items()}, given)
     if problems:
-        meant = {key for key in known if _told(f"did you mean {key!r}?", problems)}
-        suspects = ({*given} - {*values} | meant) - {*parameters_of(BaseScorer)}
-        raise ConfigError(*problems, *_contradictions(scorer, values, suspects))
+        raise ConfigError(*problems)
     return scorer(**values)
 
 
@@ -130,25 +107,9 @@ def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[di
     return values, list(dict.fromkeys(problems))
 
 
-def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
-    """Required keys that are not given, unless a suggestion for a misspelt key names it."""
-    missing = [key for key, needed in required.items() if needed and key not in given]
-    return [f"{key}: missing; {kind} cannot do without it" for key in missing if not _told(f"did you mean {key!r}?", problems)]
-
-
-def _told(words: str, problems: Iterable[str]) -> bool:
-    return any(words in problem for problem in problems)
-
-
-def _contradictions(scorer: type[BaseScorer], values: Mapping[str, Any], suspects: Iterable[Any]) -> list[str]:
-    """What usable parameters have against one another, unless it might be because of a suspect, which is not usable."""
-    try:
-        scorer(**values)
-    except ConfigError as error:
-        return [problem for problem in error.problems if not any(str(key) in problem for key in suspects)]
-    except TypeError:  # a required one is not there
-        pass
-    return []
+def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any]) -> list[str]:
+    """A line for each required key that is not given."""
+    return [f"{key}: missing; {kind} cannot do without it" for key, needed in required.items() if needed and key not in given]
 
 
 def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
@@ -159,7 +120,7 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     takes = _keywords(thing, instance=inspect.isclass(thing))
     if takes is not None:
         problems += unknown_keys(own, [*common, *takes])
-        problems += _missing(name, takes, own, problems)
+        problems += _missing(name, takes, own)
     problems += wrong_parameters(thing, own)
     if problems:
         raise ConfigError(*problems)

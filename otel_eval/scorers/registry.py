@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -211,16 +211,7 @@ def import_path(key: str, path: str) -> Any:
 
 _OUTCOMES: Final = (Scored, Skipped, Failed, int, float)  # a bool is an int
 _AWAITABLE: Final = (Awaitable, Coroutine)
-_SIMPLE: Final[Mapping[type, str]] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "a mapping",
-    NoneType: "null",
-}
-_EXAMPLES: Final[Mapping[type, str]] = {bool: "true", int: "3", float: "0.5", str: "some-text", list: "[a, b]", dict: "{a: 1}"}
+_SIMPLE: Final = (bool, int, float, str, list, dict, NoneType)
 
 
 def refused_return(thing: Any) -> str:
@@ -234,7 +225,7 @@ def wrong_parameters(thing: Any, given: Mapping[str, Any]) -> list[str]:
     """A line for each given parameter whose value the annotation of the function, or of the class's `__init__`, excludes."""
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
     return [
-        f"{key}: {redacted_repr(value)} is not {_expected(hints[key])}; write e.g. {key}: {_example(hints[key])}"
+        f"{key}: {redacted_repr(value)} is not {_written(hints[key])}, its annotation; write a value of that type"
         for key, value in given.items()
         if key in hints and not _fits(value, hints[key])
     ]
@@ -273,26 +264,6 @@ def _fits(value: Any, declared: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
-
-
-def _expected(declared: Any) -> str:
-    if get_origin(declared) is Literal:
-        return f"one of {', '.join(map(str, get_args(declared)))}"
-    if get_origin(declared) in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_expected, get_args(declared))))
-    return _SIMPLE.get(get_origin(declared) or declared, _written(declared)) + "".join(_items(declared))
-
-
-def _items(declared: Any) -> Iterator[str]:
-    if get_origin(declared) is list:
-        yield f" whose items are each {_expected(get_args(declared)[0])}"
-
-
-def _example(declared: Any) -> str:
-    if get_origin(declared) is Literal:
-        return str(get_args(declared)[0])
-    kinds = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
-    return next((_EXAMPLES[kind] for each in kinds if (kind := get_origin(each) or each) in _EXAMPLES), "null")
 
 
 def _written(declared: Any) -> str:

@@ -225,12 +225,11 @@ def test_a_scorer_has_a_name(name):
         scorer(name)
 
 
-@pytest.mark.parametrize(("key", "said"), [("ty", "ty: unknown key; did you mean 'type'?"), ("strict", "type: missing")])
-def test_a_specification_has_a_type(key, said):
-    """A misspelt one is told."""
-    with pytest.raises(ConfigError) as refused:
+@pytest.mark.parametrize("key", ["ty", "strict"])
+def test_a_specification_has_a_type(key):
+    """The message shows how to write it."""
+    with pytest.raises(ConfigError, match="type: missing; write a mapping"):
         create_scorer({"threshold": 0.1, key: "tool_errors"})
-    assert str(refused.value).startswith(said)
 
 
 def test_a_name_that_is_not_there_lists_what_is():
