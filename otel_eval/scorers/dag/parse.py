@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel import Program
 from otel_eval.scorers.parameters import STRING, Schema, check_keys, each_of, invalid_value, text
 from otel_eval.scorers.tool_names import tool
+
+_T = TypeVar("_T")
 
 PARTS: Final = ("input", "output", "calls", "reference")
 """What a judge may be shown of a run."""
@@ -48,7 +50,7 @@ class Node:
     Attributes:
         name: unique in its tree.
         kind: `task`, `binary` or `choice`.
-        program: the expression that decides, or None.
+        cel: the source of the expression that decides, or None; `program` is the same once it is compiled.
         asks: what a judge is asked, or None.
         reads: what the judge is shown: some of `PARTS` and labels.
         label: what the output of a task is called, or "".
@@ -59,12 +61,13 @@ class Node:
 
     name: str
     kind: str
-    program: Program | None = None
+    cel: str | None = None
     asks: str | None = None
     reads: tuple[str, ...] = ()
     label: str = ""
     children: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    program: Program | None = None
     by_verdict: Mapping[bool | str, Verdict] = field(init=False, repr=False, compare=False)
     verdict_type: type = field(init=False, repr=False, compare=False)
     said: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
@@ -128,39 +131,37 @@ _EXAMPLES: Final = {
     "binary": "[{verdict: true, score: 10}, {verdict: false, score: 0}]",
     "choice": "[{verdict: good, score: 10}, {verdict: bad, score: 0}]",
 }
+_WANTED: Final = {"binary": "one verdict true and one false", "choice": "one or more texts, each once"}
+_LEAST: Final = {"binary": 2, "choice": 1}
 _MOST_NODES: Final = 200
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-TYPES: Final = frozenset({"bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint"})
-"""The names of CEL's types: nothing else can be called so."""
-# What expressions know already, and the reserved words of CEL (language definition, "Syntax").
-_RESERVED: Final = TYPES | frozenset(
+# What expressions know already, the names of CEL's types, and its reserved words (language definition, "Syntax").
+_RESERVED: Final = frozenset(
     {*PARTS, "run", "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"}
     | {"loop", "package", "namespace", "null", "return", "true", "var", "void", "while"}
+    | {"bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint"}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """A node as it is written, each value of its key usable by itself.
+class _Known:
+    """The names that nodes may lead to, and the verdicts that were written beside the nodes."""
 
-    Attributes:
-        cel: the expression's source, not yet checked.
-        children: names; of a decision also verdicts.
-    """
+    names: tuple[Any, ...]
+    verdicts: Mapping[str, Verdict]
+    verdict_names: frozenset[str]
 
-    kind: str
-    cel: str | None = None
-    asks: str | None = None
-    reads: tuple[str, ...] = ()
-    label: str = ""
-    children: tuple[str | Verdict, ...] = ()
+    def check(self, key: str, name: str) -> None:
+        """Refuse a name that no node has."""
+        if name not in self.names:
+            raise ConfigError(f"{key}: there is no node {redacted_repr(name)}; {did_you_mean(name, self.names)}")
 
 
-def parse_nodes(key: str, value: Any) -> tuple[dict[str, NodeSpec | Verdict | None], list[str]]:
-    """The nodes by name, None for one that cannot be used, and the problems of these.
+def parse_nodes(key: str, value: Any) -> Nodes:
+    """The nodes, each of which leads to nodes that there are.
 
     Raises:
-        ConfigError: they are no nodes at all.
+        ConfigError: with every problem of every node.
     """
     if not isinstance(value, Mapping) or not value:
         raise invalid_value(
@@ -168,53 +169,40 @@ def parse_nodes(key: str, value: Any) -> tuple[dict[str, NodeSpec | Verdict | No
         )
     if len(value) > _MOST_NODES:
         raise ConfigError(f"{key}: {len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of type dag")
-    found: dict[str, NodeSpec | Verdict | None] = {}
-    problems: list[str] = []
-    for name, given in value.items():
-        try:
-            found[name] = _named(key, name, given)
-        except ConfigError as error:
-            found[name] = None
-            problems += error.problems
-    return found, problems
+    ends = {name: given for name, given in value.items() if isinstance(given, Mapping) and given.get("type") == "verdict"}
+    known = _Known(tuple(value), {}, frozenset(ends))
+    verdicts = _each(key, ends, partial(_named_verdict, known))
+    known = replace(known, verdicts=verdicts)
+    others = {name: given for name, given in value.items() if name not in ends}
+    return Nodes(_each(key, others, partial(_node, known)), verdicts)
 
 
-def _named(key: str, name: Any, given: Any) -> NodeSpec | Verdict:
+def _each(key: str, given: Mapping[Any, Any], reader: Callable[[str, str, Any], _T]) -> dict[str, _T]:
+    return dict(zip(given, collect_errors(partial(_named, key, name, reader, node) for name, node in given.items()), strict=True))
+
+
+def _named(key: str, name: Any, reader: Callable[[str, str, Any], _T], given: Any) -> _T:
     if not isinstance(name, str) or not name.strip():
         raise invalid_value(key, name, "the name of a node", "write a text")
-    return _node(f"{key}.{name}", name, given)
+    return reader(f"{key}.{name}", name, given)
 
 
-def _node(key: str, name: str, given: Any) -> NodeSpec | Verdict:
+def _node(known: _Known, key: str, name: str, given: Any) -> Node:
     if not isinstance(given, Mapping):
         raise invalid_value(key, given, "a node", "write a mapping, e.g. {type: task, cel: …, children: […]}")
     kind = given.get("type")
-    if kind is None:
-        raise ConfigError(f"{key}.type: missing; write one of {', '.join(_KINDS)}")
     if not isinstance(kind, str) or kind not in _KINDS:
-        said = str(invalid_value(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS])))
-        raise ConfigError(said, *_problems_as(nearest(kind, _KINDS), key, name, given))
-    if kind == "verdict":
-        return _verdict(key, {k: v for k, v in given.items() if k != "type"})
+        raise invalid_value(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS]))
     reading: list[Callable[[], Any]] = [
         partial(check_keys, given, ("type", *_KINDS[kind]), f"{key}."),
         partial(_how, key, kind, given),
         partial(_reads, f"{key}.reads", given),
         partial(_label, f"{key}.output_label", name, given) if kind == "task" else str,
-        partial(_children, f"{key}.children", kind, given),
+        partial(_task_children if kind == "task" else _verdicts, known, f"{key}.children", kind, given.get("children", ())),
     ]
-    _, (cel, asks), reads, label, children = collect_errors(reading)
-    return NodeSpec(kind, cel, asks, reads, label, children)
-
-
-def _problems_as(kind: str | None, key: str, name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What else is wrong with a node, if it was meant to be of that kind."""
-    try:
-        if kind is not None:
-            _node(key, name, {**given, "type": kind})
-    except ConfigError as error:
-        return error.problems
-    return ()
+    _, (cel, asks), reads, label, follow = collect_errors(reading)
+    children, verdicts = (follow, ()) if kind == "task" else ((), follow)
+    return Node(name, kind, cel, asks, reads, label, children, verdicts)
 
 
 def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -239,70 +227,87 @@ def _reads(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _label(key: str, name: str, given: Mapping[str, Any]) -> str:
     label = given.get("output_label", name)
-    if isinstance(label, str) and _IDENTIFIER.fullmatch(label) and label not in _RESERVED:
-        return label
-    if isinstance(label, str) and label in _RESERVED:
-        raise ConfigError(f"{key}: {redacted_repr(label)} means something else in expressions; write e.g. {key}: found_{label}")
-    remedy = f"write e.g. {key}: headings"
-    raise invalid_value(key, label, "a name of letters, digits and _", remedy)
+    if not isinstance(label, str) or not _IDENTIFIER.fullmatch(label) or label in _RESERVED:
+        raise invalid_value(key, label, "a name of letters, digits and _ that is free in expressions", f"write e.g. {key}: found")
+    return label
 
 
-def _children(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | Verdict, ...]:
-    value = given.get("children", ())
-    if kind == "task":
-        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
-            raise invalid_value(key, value, "a list of names of nodes", f"write e.g. {key}: [checked]")
-        if not value:
-            raise ConfigError(f"{key}: missing; a task is no end, name the nodes that read its output")
-        return tuple(dict.fromkeys(value))
+def _task_children(known: _Known, key: str, kind: str, value: Any) -> tuple[str, ...]:
+    del kind
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise invalid_value(key, value, "a list of the nodes that read the output", f"write e.g. {key}: [checked]")
+    return tuple(dict.fromkeys(each_of(key, value, partial(_task_child, known))))
+
+
+def _task_child(known: _Known, key: str, given: Any) -> str:
+    if not isinstance(given, str) or given in known.verdict_names:
+        raise invalid_value(key, given, "the name of a task, binary or choice", "name one; a verdict follows a decision only")
+    known.check(key, given)
+    return given
+
+
+def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[Verdict, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise invalid_value(key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}")
-    return each_of(key, value, _child)
+    verdicts = each_of(key, value, partial(_child, known, kind))
+    said = [each.verdict for each in verdicts]
+    fit = all(isinstance(each, bool if kind == "binary" else str) for each in said)
+    if not fit or len({*said}) < len(said) or len(said) < _LEAST[kind]:
+        shown = f"[{', '.join(map(words, said))}]"
+        raise ConfigError(f"{key}: {shown} are not {_WANTED[kind]}; write e.g. {key}: {_EXAMPLES[kind]}")
+    return verdicts
 
 
-def _child(key: str, given: Any) -> str | Verdict:
-    if isinstance(given, str):
-        return given
+def _child(known: _Known, kind: str, key: str, given: Any) -> Verdict:
     if isinstance(given, Mapping) and "type" not in given:
-        return _verdict(key, given)
+        return _verdict(known, key, given)
+    if isinstance(given, str) and given in known.verdicts:
+        return known.verdicts[given]
+    if isinstance(given, str):
+        known.check(key, given)
+        said = "true" if kind == "binary" else "…"
+        raise ConfigError(f"{key}: {redacted_repr(given)} is no verdict; write {{verdict: {said}, then: {given}}}")
     raise invalid_value(key, given, "a verdict", "write e.g. {verdict: true, then: name-of-a-node}")
 
 
-def _verdict(key: str, given: Mapping[str, Any]) -> Verdict:
-    reading: list[Callable[[], Any]] = [partial(check_keys, given, _KINDS["verdict"], f"{key}.")]
-    reading += [partial(read, f"{key}.{word}", given) for word, read in (("verdict", _said), ("score", _score), ("then", _then))]
+def _named_verdict(known: _Known, key: str, name: str, given: Mapping[str, Any]) -> Verdict:
+    del name
+    return _verdict(known, key, {word: value for word, value in given.items() if word != "type"})
+
+
+def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> Verdict:
+    reading: list[Callable[[], Any]] = [
+        partial(check_keys, given, _KINDS["verdict"], f"{key}."),
+        partial(_said, f"{key}.verdict", given.get("verdict")),
+        partial(_score, f"{key}.score", given.get("score")),
+        partial(_then, known, f"{key}.then", given.get("then")),
+    ]
     _, said, score, then = collect_errors(reading)
     if (score is None) == (then is None):
-        wrongly = (
-            "has both a score and a successor; keep one"
-            if then is not None
-            else "has no score; write score: 0 to 10, or then: a node"
-        )
-        raise ConfigError(f"{key}: the verdict {words(said)!r} {wrongly}")
+        found = "has no score" if then is None else "has both a score and a successor"
+        raise ConfigError(f"{key}: the verdict {words(said)!r} {found}; write score: 0 to 10, or then: a node")
     return Verdict(said, score, then if isinstance(then, str) else None, then if isinstance(then, Scorer) else None)
 
 
-def _said(key: str, given: Mapping[str, Any]) -> bool | str:
-    said = given.get("verdict")
+def _said(key: str, said: Any) -> bool | str:
     if isinstance(said, bool) or (isinstance(said, str) and said.strip()):
         return said
-    if said is None:
-        raise ConfigError(f"{key}: missing; write true, false or a text")
     raise invalid_value(key, said, "a verdict", "write true, false or a text in quotes")
 
 
-def _score(key: str, given: Mapping[str, Any]) -> float | None:
-    score = given.get("score")
-    if score is None:
-        return None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 10:
+def _score(key: str, score: Any) -> float | None:
+    if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 10):
         raise invalid_value(key, score, "a score from 0 to 10", f"write e.g. {key}: 10")
     return score
 
 
-def _then(key: str, given: Mapping[str, Any]) -> str | Scorer | None:
-    then = given.get("then")
-    if then is None or (isinstance(then, str) and then) or (isinstance(then, Scorer) and not isinstance(then, type)):
+def _then(known: _Known, key: str, then: Any) -> str | Scorer | None:
+    if isinstance(then, str) and then:
+        known.check(key, then)
+        if then in known.verdict_names:
+            raise ConfigError(f"{key}: {redacted_repr(then)} is a verdict itself; write its score here")
+        return then
+    if then is None or (isinstance(then, Scorer) and not isinstance(then, type)):
         return then
     if not isinstance(then, Mapping) or {*then} != {"scorer"}:
         raise invalid_value(

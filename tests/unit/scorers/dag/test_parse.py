@@ -39,19 +39,19 @@ REFUSED = [
     ("a cycle", {"a": binary("b"), "b": binary("a")}, "nodes.a: leads back to itself (a → b → a)"),
     ("a cycle of one", {"a": binary("a")}, "nodes.a: leads back to itself (a → a)"),
     ("a cycle through a task", {"a": task("b"), "b": binary("a")}, "nodes.a: leads back to itself (a → b → a)"),
-    ("a leaf that is no verdict", {"a": task()}, "nodes.a.children: missing; a task is no end"),
+    ("a leaf that is no verdict", {"a": task()}, "nodes.a.children: [] is not a list of the nodes that read the output"),
     (
         "a decision without children",
         {"a": binary(children=[])},
-        "nodes.a.children: a binary has one verdict true and one false, not []",
+        "nodes.a.children: [] are not one verdict true and one false",
     ),
     ("a verdict as root", {"a": {"type": "verdict", **leaf(True, 1)}}, "root: 'a' is a verdict"),
     (
         "a task whose child is a verdict",
         {"a": task("v"), "v": {"type": "verdict", **leaf(True, 1)}},
-        "nodes.a.children[0]: 'v' is a verdict, and a task decides nothing",
+        "nodes.a.children[0]: 'v' is not the name of a task, binary or choice; name one; a verdict follows a decision only",
     ),
-    ("a verdict in a task's children", {"a": task(leaf(True, 1))}, "nodes.a.children: [{'verdict': True"),
+    ("a verdict in a task's children", {"a": task(leaf(True, 1))}, "nodes.a.children[0]: {'verdict': True"),
     (
         "a bare node among verdicts",
         {"a": binary(children=["b", leaf(False, 0)]), "b": binary()},
@@ -60,19 +60,27 @@ REFUSED = [
     (
         "only one verdict",
         {"a": binary(children=LEAVES[:1])},
-        "nodes.a.children: a binary has one verdict true and one false, not [true]",
+        "nodes.a.children: [true] are not one verdict true and one false",
     ),
-    ("true twice", {"a": binary(children=[*LEAVES, leaf(True, 3)])}, "one verdict true and one false, not [true, false, true]"),
+    (
+        "true twice",
+        {"a": binary(children=[*LEAVES, leaf(True, 3)])},
+        "nodes.a.children: [true, false, true] are not one verdict true and one false",
+    ),
     (
         "a text as verdict of a binary",
         {"a": binary(children=[leaf("yes", 1), leaf(False, 0)])},
-        "nodes.a.children: 'yes' is not true or false",
+        "nodes.a.children: [yes, false] are not one verdict true and one false",
     ),
-    ("a boolean as verdict of a choice", {"a": choice((True, 1), ("b", 2))}, "nodes.a.children: True is not a text"),
+    (
+        "a boolean as verdict of a choice",
+        {"a": choice((True, 1), ("b", 2))},
+        "nodes.a.children: [true, b] are not one or more texts, each once",
+    ),
     ("a number as verdict", {"a": choice((1, 1), ("b", 2))}, "nodes.a.children[0].verdict: 1 is not a verdict"),
-    ("a verdict without verdict", {"a": choice((None, 1))}, "nodes.a.children[0].verdict: missing"),
-    ("a choice without verdicts", {"a": choice()}, "nodes.a.children: missing; a choice has at least one verdict"),
-    ("two alike", {"a": choice(("x", 1), ("x", 2))}, "nodes.a.children: the verdict 'x' is there twice"),
+    ("a verdict without verdict", {"a": choice((None, 1))}, "nodes.a.children[0].verdict: None is not a verdict"),
+    ("a choice without verdicts", {"a": choice()}, "nodes.a.children: [] are not one or more texts"),
+    ("two alike", {"a": choice(("x", 1), ("x", 2))}, "nodes.a.children: [x, x] are not one or more texts, each once"),
     ("a score above 10", {"a": binary(10.5)}, "nodes.a.children[0].score: 10.5 is not a score from 0 to 10"),
     ("a score below 0", {"a": binary(-1)}, "nodes.a.children[0].score: -1 is not a score"),
     ("a score that is none", {"a": binary(float("nan"))}, "nodes.a.children[0].score: nan is not a score"),
@@ -116,12 +124,12 @@ REFUSED = [
     (
         "a label that means something else",
         {"a": task("b", output_label="calls"), "b": binary()},
-        "nodes.a.output_label: 'calls' means something else",
+        "nodes.a.output_label: 'calls' is not a name of letters, digits and _ that is free in expressions",
     ),
     (
         "a label that is a type",
         {"a": task("b", output_label="list"), "b": binary(cel="list == 3")},
-        "nodes.a.output_label: 'list' means something else in expressions",
+        "nodes.a.output_label: 'list' is not a name of letters",
     ),
     (
         "a label that is no name",
@@ -157,7 +165,7 @@ REFUSED = [
     ("no reference for an expression", {"a": binary(cel="reference == 1")}, "reference: missing, and nodes.a reads it"),
     ("no reference for a judge", {"a": asks(reads=["reference"])}, "reference: missing, and nodes.a reads it"),
     ("a misspelt type", {"a": {"type": "tsak"}}, "nodes.a.type: 'tsak' is not a kind of node; did you mean 'task'?"),
-    ("no type", {"a": {"cel": "true"}}, "nodes.a.type: missing"),
+    ("no type", {"a": {"cel": "true"}}, "nodes.a.type: None is not a kind of node; choose one of"),
     ("a misspelt key", {"a": binary(cretiria="x")}, "nodes.a.cretiria: unknown key; did you mean 'criteria'?"),
     (
         "a misspelt key of a verdict",
@@ -250,42 +258,44 @@ def test_a_tree_is_sampled_as_a_whole():
 
 
 def test_what_leads_to_a_broken_node_is_no_problem_of_its_own():
-    """Whether as child, as verdict, as successor or as what is read."""
-    nodes = {
-        "a": task("b", "x"),
-        "b": binary("x", children=["x", leaf(False, 0)]),
-        "c": binary("x"),
-        "d": binary(cel="x == 1"),
-        "x": 3,
-    }
+    """Whether as child, as successor or as what is read."""
+    nodes = {"a": task("b", "x"), "b": binary("x"), "c": binary("x"), "d": binary(cel="x == 1"), "x": 3}
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "dag", "root": ["a", "c", "d"], "nodes": nodes})
     assert [problem.split(";")[0] for problem in refused.value.problems] == ["nodes.x: 3 is not a node"]
 
 
-def test_every_problem_is_reported_at_once():
-    """Of several nodes, of verdicts, expressions and keys."""
+def problems_of(nodes, **more):
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "dag", "root": "a", "nodes": nodes, **more})
+    return refused.value.problems
+
+
+def test_every_problem_of_the_nodes_is_reported_at_once():
+    """With those of other keys."""
     nodes = {
         "a": task("b", "nobody"),
-        "b": binary(11, "c", cel="run.agnt == 1"),
+        "b": binary(11, "c"),
         "c": {"type": "binry"},
-        "d": choice(("x", 1), ("x", 2), cel="1 +"),
+        "d": choice(("x", 1), ("x", 2), rades=3),
     }
-    with pytest.raises(ConfigError) as refused:
-        create_scorer({"type": "dag", "root": "a", "nodes": nodes, "treshold": 1})
     begins = [
         "treshold: unknown key",
-        "nodes.b.children[0].score: 11",
-        "nodes.b.cel: run.agnt: there is no such field",
-        "nodes.c.type: 'binry'",
-        "nodes.c.cel: missing",
         "nodes.a.children[1]: there is no node 'nobody'",
-        "nodes.d.children: the verdict 'x' is there twice",
-        "nodes.d.cel: column 4: Syntax error",
+        "nodes.b.children[0].score: 11",
+        "nodes.c.type: 'binry'",
+        "nodes.d.rades: unknown key",
+        "nodes.d.children: [x, x] are not",
     ]
-    problems = refused.value.problems
-    assert [begin for begin in begins if not any(problem.startswith(begin) for problem in problems)] == []
-    assert len(problems) == len(begins)
+    problems = problems_of(nodes, treshold=1)
+    assert [problem[: len(begin)] for problem, begin in zip(problems, begins, strict=True)] == begins
+
+
+def test_every_problem_of_the_expressions_is_reported_at_once():
+    """With those of what judges are shown."""
+    nodes = {"a": task("b", "c"), "b": binary("d", cel="run.agnt == 1"), "c": binary(cel="1 +"), "d": asks(reads=["ouput"])}
+    begins = ["nodes.b.cel: run.agnt: there is", "nodes.c.cel: column 4: Syntax error", "nodes.d.reads: there is no 'ouput'"]
+    assert sorted(problem[: len(begin)] for problem, begin in zip(sorted(problems_of(nodes)), begins, strict=True)) == begins
 
 
 def test_too_many_ways_to_be_checked_are_refused():
