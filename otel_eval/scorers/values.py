@@ -7,7 +7,6 @@ dataset that an attribute names.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,13 +17,10 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, failed_from, is_coroutine_function
+from otel_eval.scorers.base_scorer import BaseScorer
 from otel_eval.scorers.parameters import STRING, invalid_value, text, unknown_keys, with_schema
-from otel_eval.scorers.registry import import_path
 
 Agreement = Callable[[Any, Any], float]
-
-_ABSENT: Final = object()
 
 
 def agreement(mode: str | tuple[str, ...]) -> Agreement:
@@ -80,13 +76,13 @@ def is_object(value: Any) -> bool:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What a dotted key leads to; a key that is written with dots itself is found as it is, before any way down."""
+    """What a dotted key leads to, or `UNRECORDED`; a key that is itself written with dots comes before any way down."""
     if not isinstance(value, Mapping):
-        return _ABSENT
+        return UNRECORDED
     if path in value:
         return value[path]
     key, dot, below = path.partition(".")
-    return value_at(value[key], below) if dot and key in value else _ABSENT
+    return value_at(value[key], below) if dot and key in value else UNRECORDED
 
 
 def decode_json(value: Any) -> Any:
@@ -152,27 +148,16 @@ def recorded_field(trajectory: Trajectory, name: str, *, within: tuple[str, ...]
             continue
         if name == part:
             return value
-        found = _below(decode_json(value), name)
+        found = value_at(decode_json(value), name)
         if found is not UNRECORDED:
             return found
     return UNRECORDED
 
 
-def _below(value: Any, path: str) -> Any:
-    if isinstance(value, Mapping) and path in value:
-        return value[path]
-    for key in path.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return UNRECORDED
-        value = value[key]
-    return value
-
-
 Records = Callable[[str], Mapping[str, Any] | None]
-"""Gives the record of a key, or None. Called for each run: it must not wait."""
+"""Gives the record of a key, or None."""
 
 _FILES: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where a file is a dataset
-_FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*(\.\w+)*")
 _EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
 _KNOWN: Final = ("dataset", "key", "field", "column")
 
@@ -203,10 +188,7 @@ class Reference:
             return _none(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
         if value is UNRECORDED:
             return _none(self._no("not recorded"))
-        try:
-            record: Any = self.records(_text(value))
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
-            return failed_from(error)
+        record: Any = self.records(_text(value))
         if record is None:
             return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
@@ -226,8 +208,8 @@ class Reference:
 
 
 def is_file(dataset: Any) -> bool:
-    """Whether the `dataset` of a reference is the path of a file, not a mapping, a function or the path of one."""
-    return isinstance(dataset, str | PathLike) and bool(fspath(dataset)) and _FUNCTION.fullmatch(fspath(dataset)) is None
+    """Whether the `dataset` of a reference is the path of a file, not a mapping."""
+    return isinstance(dataset, str | PathLike) and bool(fspath(dataset))
 
 
 def references_of(scorer: object) -> Iterator[Reference]:
@@ -283,8 +265,6 @@ def reference(key: str, value: Any) -> Reference:
 
 
 def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
-    if isinstance(dataset, str) and _FUNCTION.fullmatch(dataset):
-        dataset = import_path(f"{where}.dataset", dataset)
     if is_file(dataset):
         return Reference(key, import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where), field)
     if column is not None:
@@ -293,9 +273,5 @@ def _within(where: str, dataset: Any, *, key: str, field: str = "expected", colu
         # Kept as it is, so that it may change; YAML's keys may be numbers.
         by_text = dataset if all(isinstance(each, str) for each in dataset) else {_text(k): v for k, v in dataset.items()}
         return Reference(key, by_text.get, field)
-    if is_coroutine_function(dataset):
-        raise invalid_value(f"{where}.dataset", dataset, "a function that gives a record at once", "write def, not async def")
-    if callable(dataset):
-        return Reference(key, dataset, field)
-    remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of records or a function"
+    remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of keys to records"
     raise ConfigError(f"{where}.dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")

@@ -48,7 +48,9 @@ def test_what_means_something_in_an_expression_labels_no_task(word):
     task = {"type": "task", "cel": "1", "output_label": word, "children": ["b"]}
     end = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
     nodes = {"a": task, "b": {"type": "binary", "cel": "true", "children": end}}
-    assert f"nodes.a.output_label: '{word}' is not a name of letters, digits and _ that is free" in refusal({"type": "dag", "root": "a", "nodes": nodes})
+    assert f"nodes.a.output_label: '{word}' is not a name of letters, digits and _ that is free" in refusal(
+        {"type": "dag", "root": "a", "nodes": nodes}
+    )
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("binary", "true"), ("choice", "good")])
