@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 # A slow machine is no counterexample. In CI the examples are the same each time, so that a run can be repeated; elsewhere
-# they are new ones, so that somebody finds what CI does not try.
+# they are new ones, so that other machines try what CI does not.
 settings.register_profile(
     "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=os.environ.get("CI") == "true"
 )

@@ -57,7 +57,7 @@ class BufferCounts:
     traces_closed: int = 0
     parts_closed: int = 0  # trees of traces that stay open
     spans_kept: int = 0
-    spans_duplicate: int = 0  # one of two spans with the same id was put aside: harmless
+    spans_duplicate: int = 0  # one of two spans with the same id was dropped: harmless
     spans_late: int = 0  # arrived after the evaluation and in time to change it
     spans_too_late: int = 0  # arrived when only the id was remembered: they form no run
     spans_over_limit: int = 0  # of a trace over max_spans_per_trace or max_bytes_per_trace

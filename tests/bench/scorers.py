@@ -50,7 +50,7 @@ def nearly(calls: Calls, rng: random.Random) -> Calls:
 
 
 def with_extras(calls: Calls, rng: random.Random) -> Calls:
-    """One call that nobody expected for each five; of 1,000 or more so many expected ones are left out."""
+    """One unexpected call for each five; of 1,000 or more so many expected ones are left out."""
     made = list(calls[: len(calls) * 5 // 6] if len(calls) >= 1000 else calls)
     for _ in range(len(calls) // 5):
         made.insert(rng.randrange(len(made) + 1), ("other", {}))

@@ -85,6 +85,6 @@ def test_the_image_copies_what_is_there_and_runs_what_exists() -> None:
 
 
 def test_every_word_of_the_dockerfile_is_one() -> None:
-    """A slip would be found only when somebody builds."""
+    """Otherwise an error would be found only when the image is built."""
     known = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
     assert {word for word, _ in instructions()} <= known

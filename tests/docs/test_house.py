@@ -26,7 +26,7 @@ def place(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=place)
-def test_a_module_is_a_room_with_a_door_plate(path: Path) -> None:
+def test_a_module_has_a_size_and_a_docstring(path: Path) -> None:
     """It says what it is for, stays below the ceiling and has a name that means something."""
     text = path.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text)), "the module has no docstring"

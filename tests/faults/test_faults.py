@@ -19,7 +19,7 @@ def test_two_references_agree() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.fault)
-def test_a_fault_costs_no_verdict(scenario: Scenario, tmp_path: Path) -> None:
+def test_a_fault_costs_no_score(scenario: Scenario, tmp_path: Path) -> None:
     """With small numbers; `make faults` does it with great ones."""
     books = scenario.play(tmp_path).books
     assert books.balanced, books

@@ -98,7 +98,7 @@ def test_a_receiver_with_secrets_tells_none(config: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("more", ["", "unknown: 1", "traces: {decision_wait: -1}", "evaluations: 3"])
-def test_a_check_tells_none(config: Any, tmp_path: Path, more: str) -> None:
+def test_a_check_shows_none(config: Any, tmp_path: Path, more: str) -> None:
     """Of a configuration that is good, and of one that is not."""
     done = subprocess.run(
         [sys.executable, "-m", "otel_eval", "check", str(config(more))],
@@ -122,7 +122,7 @@ def test_a_check_tells_none(config: Any, tmp_path: Path, more: str) -> None:
         {"telemetry": {"otlp": {"endpoint": "http://x", "headers": {"k": {"x": "s3cret-metrics-7f3a"}}}}},
     ],
 )
-def test_what_is_said_of_a_slip_tells_none(broken: Any) -> None:
+def test_an_error_message_quotes_none(broken: Any) -> None:
     """Where the secret itself is what is wrong."""
     from otel_eval.config import load
     from otel_eval.errors import ConfigError

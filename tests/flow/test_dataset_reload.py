@@ -15,7 +15,7 @@ from otel_eval import EvalSpanProcessor
 
 
 def put(path: Path, text: str) -> None:
-    """In its place at once, as the documentation says, and so that whoever looks once a second has looked."""
+    """In its place at once, as the documentation says, and so that a reader that looks once a second has looked."""
     path.with_suffix(".new").write_text(text, encoding="utf-8")
     os.replace(path.with_suffix(".new"), path)
     time.sleep(1.05)

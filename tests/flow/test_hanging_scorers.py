@@ -97,7 +97,7 @@ def test_the_exporter_ends_in_time_and_no_span_is_lost(hanging: Hanging, end: st
     run_agents(provider, 3)
     time.sleep(0.5)  # until it is being asked
     began = time.monotonic()
-    run_agents(provider, 1)  # nobody's spans wait for it
+    run_agents(provider, 1)  # no spans wait for it
     assert time.monotonic() - began < 1
     exporter.force_flush(2000) if end == "force_flush" else exporter.shutdown()
     assert time.monotonic() - began < 5

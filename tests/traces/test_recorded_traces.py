@@ -43,7 +43,7 @@ def test_the_calls_are_what_happened(truth: dict[str, Any]):
 
 @pytest.mark.parametrize("truth", [t for t in TRUTH if "agents" in t], ids=lambda t: t["file"])
 def test_whose_the_calls_are_and_what_was_asked_and_answered(truth: dict[str, Any]):
-    """Agents within agents each make their own calls; `null` is what nobody recorded, `ANY` what is not compared."""
+    """Agents within agents each make their own calls; `null` is what was not recorded, `ANY` what is not compared."""
     (run,) = outermost(truth["file"])
     assert run.agent == truth["agent"]
     made_by = [call.agent_path[-1] if call.agent_path else "" for call in run.calls]

@@ -115,7 +115,7 @@ def test_a_file_that_is_as_it_was_is_not_read(file, clock, monkeypatch):
 
 
 @pytest.mark.parametrize("breaks", [lambda path: replaced(path, "{"), lambda path: path.unlink()])
-def test_a_broken_version_keeps_the_old_and_is_said_once(file, clock, caplog, breaks):
+def test_a_broken_version_keeps_the_old_and_is_logged_once(file, clock, caplog, breaks):
     """Until there is a good one again."""
     dataset = Dataset(file, "id", clock)
     breaks(file)

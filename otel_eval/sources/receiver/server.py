@@ -179,7 +179,9 @@ class OtlpServer:
         if self._tls[protocol] or _is_loopback(host):
             return
         if self._tokens is None:
-            _log.warning(_complaint(protocol, address, "anybody who reaches this address can write here; add tls: or auth:"))
+            _log.warning(
+                _complaint(protocol, address, "every client that reaches this address can send spans; add tls: or auth:")
+            )
         else:
             _log.warning(_complaint(protocol, address, "tokens and data can be read on their way here; add tls:"))
 

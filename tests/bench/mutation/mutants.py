@@ -1,4 +1,4 @@
-"""Small changes of a module, one at a time: what somebody could have mistyped.
+"""Small changes of a module, one at a time: typical typing errors.
 
 Knows operators, comparisons, conditions, constants and words of Python; knows no test and no scorer.
 """
@@ -85,7 +85,7 @@ def _source(source: str, at: int, way: int) -> str:
 
 
 def _idle(node: ast.AST) -> Iterator[ast.AST]:
-    """Parts that nobody evaluates, or that are sentences."""
+    """Parts that are never evaluated, or that are sentences."""
     for key in ("annotation", "returns"):
         if part := getattr(node, key, None):
             yield part

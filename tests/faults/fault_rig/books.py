@@ -30,7 +30,7 @@ class Books:
         wrong: verdicts that the reference does not share.
         repeated: deliveries of a result id beyond the first.
         revised: verdicts with more than one revision.
-        examples: a few of what is wrong, for whoever reads.
+        examples: a few examples of what is wrong, for the message.
     """
 
     lost: int = 0

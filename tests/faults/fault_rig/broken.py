@@ -1,4 +1,4 @@
-"""Scorers as nobody should write them; named in configurations as `fault_rig.broken:raises` and so on."""
+"""Scorers that fail in every way; named in configurations as `fault_rig.broken:raises` and so on."""
 
 from __future__ import annotations
 

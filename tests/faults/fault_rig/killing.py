@@ -1,4 +1,4 @@
-"""End this process as SIGKILL does, at one exact step. Imported by the receiver that is to be killed, by nobody else.
+"""End this process as SIGKILL does, at one exact step. Imported only by the receiver that is to be killed.
 
 Knows how to step in front of a function, or behind it.
 """

@@ -1,4 +1,4 @@
-"""Send runs as a good exporter does: what is refused comes again, what was not answered too, and acknowledgements are booked.
+"""Send runs as a good exporter does: requests that were refused or not answered are retried, and acknowledgements are recorded.
 
 Knows OTLP's answers on both protocols. A run counts as acknowledged when each of its spans was, in whatever request.
 """

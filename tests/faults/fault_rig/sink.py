@@ -1,4 +1,4 @@
-"""Somebody to send scores to: an OTLP endpoint for log events, or for spans, that can be down, slow, or of another opinion.
+"""An OTLP endpoint for log events or spans that can be down, slow, or refuse what it gets.
 
 Knows `gen_ai.evaluation.result` events as docs/reference/signals.md has them.
 """

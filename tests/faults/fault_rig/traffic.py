@@ -1,4 +1,4 @@
-"""Agent runs with numbers: what each did is decided by its number, so that anybody can say what its verdict must be.
+"""Agent runs with numbers: its number decides what each did, so that its expected scores can be computed.
 
 Knows how a run is written as spans. Knows nothing of scores.
 """

@@ -62,8 +62,8 @@ def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
         connection.close()
 
 
-def test_health_is_told_while_strangers_hold_every_place(begin: Begin) -> None:
-    """A probe that gets no answer ends the process: whoever is there the longest without having asked makes room."""
+def test_health_is_answered_while_silent_clients_hold_every_connection(begin: Begin) -> None:
+    """A probe without an answer ends the process, so the connection that is idle the longest is closed."""
     server, _ = begin()
     assert server.admin.address is not None
     host, port = server.admin.address.rsplit(":", 1)
@@ -227,7 +227,7 @@ def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
     assert told["otel_eval_process_uptime_seconds_total"] > 0
 
 
-def test_version_and_extension_are_told(begin: Begin) -> None:
+def test_version_and_extension_are_shown(begin: Begin) -> None:
     """In the metrics and the status; of the package as it is installed or without its extension."""
     server, _ = begin()
     kind = "pure" if extension("_native") is None else "compiled"
@@ -397,17 +397,17 @@ def _accepted(kept: _Kept) -> list[float]:
     return [point.as_double or point.as_int for metric in metrics for point in metric.sum.data_points]
 
 
-def test_a_backend_that_is_down_is_said_once(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backend_that_is_down_is_logged_once(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
     """And stops nothing."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    nobody = {"endpoint": "http://127.0.0.1:1", "protocol": "http/protobuf", "interval": 0.05, "timeout": 0.05}
-    _, bound = begin(telemetry={"otlp": nobody})
+    unreachable = {"endpoint": "http://127.0.0.1:1", "protocol": "http/protobuf", "interval": 0.05, "timeout": 0.05}
+    _, bound = begin(telemetry={"otlp": unreachable})
     send(bound, "a")
     time.sleep(1.0)
     assert len([line for line in caplog.messages if "telemetry.otlp" in line]) == 1
 
 
-def test_open_traces_are_judged_by_what_is_read_again(begin: Begin, tmp_path: Path) -> None:
+def test_open_traces_are_evaluated_by_what_is_read_again(begin: Begin, tmp_path: Path) -> None:
     """A reload loses no trace."""
     server, bound = begin(traces={"decision_wait": 1, "decision_wait_partial": 1})
     send(bound, "a")

@@ -16,12 +16,12 @@ from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
 
-NOBODY = "http://127.0.0.1:9"  # the port `discard`, where nothing listens
+UNREACHABLE = "http://127.0.0.1:9"  # the port `discard`, where nothing listens
 
 
 @pytest.fixture
 def taken() -> Iterator[str]:
-    """An address that somebody else has."""
+    """An address that another socket has."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
@@ -41,8 +41,8 @@ def configured(folder: Path, grpc: str, http: str, site: str, **more: Any) -> di
     """Every part that begins something: pages, metrics, exporters, forwarding, storage."""
     return {
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": grpc}, "http": {"endpoint": http}}}},
-        "telemetry": {"endpoint": site, "otlp": {"endpoint": NOBODY, "timeout": "100ms"}},
-        "exporters": {"jsonl": {"path": str(folder / "out.jsonl")}, "forward": {"endpoint": NOBODY}},
+        "telemetry": {"endpoint": site, "otlp": {"endpoint": UNREACHABLE, "timeout": "100ms"}},
+        "exporters": {"jsonl": {"path": str(folder / "out.jsonl")}, "forward": {"endpoint": UNREACHABLE}},
         **more,
     }
 

@@ -39,7 +39,7 @@ TOLD = [
         ["trajectory", "recorded.json", "--config"],
     ],
 )
-def test_all_slips_are_told_in_one_line_without_a_traceback(otel_eval: Run, recorded: Path, words: list[str]) -> None:
+def test_all_errors_are_reported_in_one_line_without_a_traceback(otel_eval: Run, recorded: Path, words: list[str]) -> None:
     """Exit 2, nothing on stdout, no secret."""
     (recorded.parent / "eval.yaml").write_text(SLIPS, encoding="utf-8")
     done = otel_eval(*words, "eval.yaml")
@@ -63,9 +63,7 @@ receivers:
 
 
 @pytest.mark.parametrize("words", [["check"], ["serve", "--config"]])
-def test_all_that_a_good_file_names_and_that_is_not_there_is_told_at_once(
-    otel_eval: Run, tmp_path: Path, words: list[str]
-) -> None:
+def test_everything_missing_that_a_valid_file_names_is_reported_at_once(otel_eval: Run, tmp_path: Path, words: list[str]) -> None:
     """Certificates, tokens and keys of judges."""
     (tmp_path / "eval.yaml").write_text(OUTSIDE, encoding="utf-8")
     done = otel_eval(*words, "eval.yaml")

@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_is_one_line(config: Write, otel_eval: Run) -> None
 
 
 @pytest.mark.slow
-def test_it_ends_in_time_though_nobody_takes_the_scores(config: Write, recorded: Path) -> None:
+def test_it_ends_in_time_while_the_exporter_takes_no_scores(config: Write, recorded: Path) -> None:
     """An exporter's endpoint that accepts and never answers costs the scores, not the end; the loss is counted and logged."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -226,7 +226,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_with_json_every_line_is_json_whoever_writes_it(config: Write) -> None:
+def test_with_json_every_line_is_json_from_every_logger(config: Write) -> None:
     """Warnings and errors of libraries, exceptions that nothing caught; none quotes what an exception said."""
     path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json}")
     done = subprocess.run(

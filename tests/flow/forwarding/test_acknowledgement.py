@@ -117,7 +117,7 @@ def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     forward.take("traces", data, len(spans), assembly.take, spans, assembly.undecided)
 
 
-def test_the_rest_of_a_request_and_its_span_that_waits_are_told_each_for_itself(backend: Backend) -> None:
+def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself(backend: Backend) -> None:
     """When the backend has them."""
     journal = Keeper()
     with stage(backend, journal) as forward:
@@ -137,7 +137,7 @@ def test_a_request_that_is_not_taken_is_dropped(backend: Backend) -> None:
     assert arrived(backend) == []
 
 
-def test_a_judged_span_leaves_with_what_was_said_and_an_undecided_one_waits(backend: Backend) -> None:
+def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(backend: Backend) -> None:
     """After a restart, with the rest of their requests or without it."""
     journal = Keeper()
     with stage(backend, journal) as forward:
@@ -151,7 +151,7 @@ def test_a_judged_span_leaves_with_what_was_said_and_an_undecided_one_waits(back
 
 
 def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backend: Backend) -> None:
-    """Then nobody can tell which were, and all of them go."""
+    """Which of them were is not known, so all are sent."""
     first, journal = Keeper(), Keeper()
     with stage(backend, first) as forward:
         take(forward, body(1, 2), Assembly())

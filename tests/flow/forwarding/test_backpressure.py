@@ -52,7 +52,7 @@ def test_what_could_not_be_sent_is_sent_again(backend: Any, protocol: str) -> No
     assert backend.got["traces"] == [request(1)]
 
 
-def test_a_full_queue_tells_senders_to_come_again(backend: Any) -> None:
+def test_a_full_queue_gives_clients_a_retryable_error(backend: Any) -> None:
     """All that was acknowledged arrives when the backend is back; what was refused was not taken by anyone."""
     backend.status = "UNAVAILABLE"
     with backends.forwarding(backend, forward={"max_queue_size": 5000}) as (server, bound):
@@ -67,7 +67,7 @@ def test_a_full_queue_tells_senders_to_come_again(backend: Any) -> None:
     assert names(backend) == {number.to_bytes(16, "big").hex() for number in (*taken, 11)}
 
 
-def test_what_is_refused_for_good_is_counted_and_said(backend: Any, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permanent_refusal_is_counted_and_logged(backend: Any, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     """Once, not tried again, and the next request is."""
     backend.refuse_once = NEVER[protocol]
     with backends.forwarding(backend, protocol) as (server, bound):
@@ -114,7 +114,7 @@ def test_held_roots_leave_with_their_scores_at_the_end(backend: Any) -> None:
     assert server.counts()["forward.sent{signal=traces}"] == len(spans)
 
 
-def test_what_cannot_be_delivered_at_the_end_is_counted_and_said(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_delivered_at_the_end_is_counted_and_logged(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It ends in time."""
     backend.status = "UNAVAILABLE"
     with backends.forwarding(backend) as (server, bound):

@@ -164,7 +164,7 @@ def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any,
     assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
 
 
-def test_a_span_that_left_before_somebody_wanted_it_gets_no_scores(backend: Any) -> None:
+def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> None:
     """They are counted; its trace is judged by the new evaluations all the same."""
     run = run_of(1)
     other = {"evaluations": [evaluation("tool_errors", span="another run")]}
@@ -195,7 +195,7 @@ def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_p
     assert arrived(backend)[run[0].trace_id, run[0].span_id][0][1] == ["tool_errors"]
 
 
-def test_another_backend_needs_a_restart_and_that_is_said(backend: Any, tmp_path: Path) -> None:
+def test_another_backend_needs_a_restart_and_that_is_logged(backend: Any, tmp_path: Path) -> None:
     """The spans go where they went before."""
     path = written(
         tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms"

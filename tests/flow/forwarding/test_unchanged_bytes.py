@@ -143,7 +143,7 @@ def test_a_recorded_trace_goes_through(name: str, forwarded: dict[str, tuple[Pla
 
 
 def random_request(rng: random.Random) -> bytes:
-    """Groups, scopes and spans of any shape, with fields that nobody knows, empty ones among them."""
+    """Groups, scopes and spans of any shape, with unknown fields, empty ones among them."""
     request = ExportTraceServiceRequest()
     traces = [(rng.randbytes(16), [rng.randbytes(8) for _ in range(3)]) for _ in range(rng.randrange(1, 4))]
     for _ in range(rng.randrange(0, 4)):
@@ -261,7 +261,7 @@ def test_metrics_in_json_become_protobuf(backend: Any) -> None:
 
 
 def test_a_root_that_is_sent_again_carries_the_same_scores(backend: Any) -> None:
-    """Whoever lost an acknowledgement repeats the request; nothing about the run changed."""
+    """A client that lost the acknowledgement repeats the request; nothing about the run changed."""
     spans = agent_programs.play(5, traces=1)
     body = agent_programs.protobuf(spans)
     with backends.forwarding(backend) as (_, bound):

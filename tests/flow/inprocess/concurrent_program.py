@@ -114,7 +114,7 @@ def prefork(results: str) -> None:
 
 
 def at_once(results: str) -> None:
-    """The last run is scored by nobody if the process leaves as os._exit does; one that was flushed is."""
+    """The last run is not scored if the process ends by os._exit; one that was flushed is."""
     provider = traced(results)
     agent("flushed")
     provider.force_flush()

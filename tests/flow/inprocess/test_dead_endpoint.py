@@ -47,7 +47,7 @@ def test_a_dead_endpoint_delays_exit_by_at_most_5_s(kind: str, warning: str):
     assert re.search(warning, done.stderr)
 
 
-def test_sinks_are_flushed_on_spare_threads_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch):
+def test_exporters_are_flushed_on_spare_threads_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch):
     """As at the end of an interpreter of Python 3.12 or later; there the deadline holds too."""
     released = threading.Event()
 

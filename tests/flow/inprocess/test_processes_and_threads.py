@@ -53,7 +53,7 @@ def test_scoring_loads_no_module(tmp_path: Path):
 
 @unix
 def test_workers_that_a_server_forks_score_what_they_serve(tmp_path: Path):
-    """What is set up before the fork works after it; the last scores arrive though nobody flushes."""
+    """What is set up before the fork works after it; the last scores arrive without a flush."""
     rows, errors = live("prefork", tmp_path / "results.jsonl")
     assert agents(rows) == ["after", "before", *(f"worker {n} turn {m}" for n in range(3) for m in range(4))]
     assert errors == ""
@@ -76,7 +76,7 @@ def test_loops_and_threads_together_keep_their_runs_apart(tmp_path: Path):
     assert errors == ""
 
 
-def test_a_sudden_end_loses_what_was_not_flushed_and_hangs_nobody(tmp_path: Path):
+def test_a_sudden_end_loses_what_was_not_flushed_and_does_not_hang(tmp_path: Path):
     """The exit code is the program's."""
     rows, errors = live("at_once", tmp_path / "results.jsonl", code=7)
     assert agents(rows) == ["flushed"]
@@ -187,7 +187,7 @@ def test_a_second_shutdown_does_nothing(tmp_path: Path):
 
 
 class Breaks(SpanProcessor):
-    """Somebody else's processor, which raises."""
+    """A processor of another package, which raises."""
 
     def on_end(self, span: Any) -> None:
         raise RuntimeError("not ours")

@@ -118,7 +118,7 @@ def end_program(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_logger_provider_that_was_shut_down_is_counted_and_said_once(caplog: pytest.LogCaptureFixture):
+def test_a_logger_provider_that_was_shut_down_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture):
     """Nothing can be sent through it any more; the warning tells the remedy."""
     logs = LoggerProvider(shutdown_on_exit=False)
     logs.add_log_record_processor(BatchLogRecordProcessor(KeptLogs(), schedule_delay_millis=60_000))
@@ -133,7 +133,7 @@ def test_a_logger_provider_that_was_shut_down_is_counted_and_said_once(caplog: p
     assert len([record for record in caplog.records if record.name == "otel_eval"]) == 1
 
 
-def test_scores_with_no_provider_to_take_them_are_counted_and_said_once(caplog: pytest.LogCaptureFixture):
+def test_scores_with_no_provider_to_take_them_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture):
     """Metrics were asked for and there is no meter provider."""
     program = traced_program.Program(signals=["metrics"])
     provider = traced_program.provider_with(program.source, ours_first=True)

@@ -132,7 +132,7 @@ def test_a_span_below_something_endless_leaves_without_scores_in_time(until: Any
     assert exporter.counts()["exporter.unscored_spans"] == 1
 
 
-def test_what_the_sdk_dropped_stays_told():
+def test_what_the_sdk_dropped_stays_reported():
     """Counts of dropped attributes, events and links, and all that OTLP carries, are those of the span that ended."""
     plain, marked = Backend(), Backend()
     limits = SpanLimits(max_span_attributes=2, max_events=1)

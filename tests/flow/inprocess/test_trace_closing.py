@@ -154,7 +154,7 @@ def _added_now(program: Traced) -> Traced:
 
 
 def test_a_parent_of_another_provider_is_not_waited_for(traced: Traced):
-    """Nobody would tell us its end."""
+    """Its end would not be known."""
     with TracerProvider(shutdown_on_exit=False).get_tracer("http").start_as_current_span("request"):
         traced.tracer.start_span("agent").end()
         assert traced.seen() == [(["agent"], "closed")]
@@ -202,7 +202,7 @@ def test_too_many_open_traces_cost_the_oldest():
     program.source.shutdown()
 
 
-def test_too_many_spans_of_a_trace_are_dropped_counted_and_said():
+def test_too_many_spans_of_a_trace_are_dropped_counted_and_logged():
     """What was dropped may have been a tool call, so the trace is marked as cut."""
     program = Traced(limits=InProcessLimits(max_spans_per_trace=3))
     root = program.start("root")

@@ -75,7 +75,7 @@ def test_a_key_from_a_file_is_sent(serve: Callable[..., Any], tmp_path: Any):
 
 
 def test_no_other_account_is_used_where_no_key_is_named(serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch):
-    """What the environment holds for somebody else stays here."""
+    """What the environment holds for other programs is not sent."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     endpoint = serve(scripted.score(1))
     assert isinstance(judged(endpoint), Scored)

@@ -261,7 +261,7 @@ def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(serve: Ca
     assert [event.attributes["gen_ai.evaluation.score.value"] for event in judged.events] == [0.2]
 
 
-def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(serve: Callable[..., Any], tmp_path: Path):
+def test_a_share_of_traces_is_evaluated_and_it_is_the_same_share_everywhere(serve: Callable[..., Any], tmp_path: Path):
     """About the others the judge's scorer says nothing at all."""
     endpoint, path, memory = serve(reading()), tmp_path / "live.jsonl", InMemorySpanExporter()
     config = config_of(endpoint.url, path)

@@ -39,7 +39,7 @@ GREAT: dict[str, tuple[str, str, Callable[[], bytes]]] = {
     "records": ("logs", PROTOBUF, lambda: items(MIB)),
     "groups": ("metrics", PROTOBUF, lambda: b"\x0a\x00" * (8 * MIB)),
     "objects": ("traces", JSON, lambda: objects(2 * MIB)),
-    "objects for nobody": ("metrics", JSON, lambda: objects(2 * MIB)),
+    "objects that are not read": ("metrics", JSON, lambda: objects(2 * MIB)),
 }
 
 
@@ -62,7 +62,7 @@ def test_what_becomes_too_much_is_refused_for_good_over_http(start: Any, what: s
 
 @pytest.mark.parametrize("what", ["spans", "records", "groups"])
 def test_what_becomes_too_much_is_refused_for_good_over_grpc(start: Any, channel: Any, what: str) -> None:
-    """RESOURCE_EXHAUSTED without RetryInfo: nobody is asked to come again."""
+    """RESOURCE_EXHAUSTED without RetryInfo: no client is asked to retry."""
     _, bound = start(http=None)
     signal, _, make = GREAT[what]
     with pytest.raises(grpc.RpcError) as caught:

@@ -43,7 +43,9 @@ def test_an_empty_request_is_a_success(start: Any, channel: Any, method: str) ->
     assert channel(bound.grpc).unary_unary(method)(b"") == b""
 
 
-def test_rejected_spans_are_told_and_the_others_taken(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_rejected_spans_are_counted_in_the_response_and_the_others_accepted(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
     """Partial success, with the reason."""
     receiver, bound = start()
     answer = channel(bound.grpc).unary_unary(TRACES)(request_of("a", "", "c").SerializeToString())
@@ -63,7 +65,7 @@ def test_bad_data_is_an_invalid_argument(start: Any, channel: Any, method: str) 
     assert receiver.counters.get("bad_requests") == 1
 
 
-def test_overload_says_when_to_come_again(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_overload_says_when_to_retry(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
     """UNAVAILABLE, with RetryInfo in both places where exporters look."""
     receiver, bound = start()
     intake.retry_after_s = 2.5
@@ -125,7 +127,7 @@ def test_concurrent_requests_are_all_taken(start: Any, intake: Any, channel: Any
 
 
 def test_room_is_asked_for_before_anything_is_decoded(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
-    """While one request holds the budget, another is refused, and taken when it comes again."""
+    """While one request holds the budget, another is refused, and accepted when it is retried."""
     receiver, bound = start(max_inflight_bytes=100)
     export = channel(bound.grpc).unary_unary(TRACES)
     intake.gate.clear()

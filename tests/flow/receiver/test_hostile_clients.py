@@ -176,7 +176,7 @@ def _pushed(connection: socket.socket, data: bytes) -> None:
         return  # it was told enough
 
 
-def test_calls_without_a_message_hold_nobody_up(start: Any, channel: Any) -> None:
+def test_calls_without_a_message_delay_no_other_client(start: Any, channel: Any) -> None:
     """As many as there are threads for decoding, and more; each ends when its time is over."""
     _, bound = start(grpc_threads=2, request_s=1.0)
     over = threading.Event()
@@ -194,7 +194,7 @@ def test_calls_without_a_message_hold_nobody_up(start: Any, channel: Any) -> Non
         over.set()
 
 
-def test_a_call_that_ends_without_a_message_is_told_so(start: Any, channel: Any) -> None:
+def test_a_call_that_ends_without_a_message_gets_an_error(start: Any, channel: Any) -> None:
     """As bad data."""
     _, bound = start()
     with pytest.raises(grpc.RpcError) as caught:

@@ -94,15 +94,15 @@ def test_an_empty_request_is_a_success(post: Post, path: str, body: bytes, conte
     assert post(body, content_type, path=path).status == 200
 
 
-def test_rejected_spans_are_told_in_protobuf(post: Post, intake: Any, request_of: Any) -> None:
-    """The others are taken, and the answer is still 200: the sender must not come again."""
+def test_rejected_spans_are_counted_in_a_protobuf_response(post: Post, intake: Any, request_of: Any) -> None:
+    """The others are accepted, and the response is still 200: the client must not retry."""
     reply = post(request_of("", "b").SerializeToString())
     partial = ExportTraceServiceResponse.FromString(reply.body).partial_success
     assert (reply.status, partial.rejected_spans, "trace id" in partial.error_message) == (200, 1, True)
     assert intake.names() == ["b"]
 
 
-def test_rejected_spans_are_told_in_json(post: Post) -> None:
+def test_rejected_spans_are_counted_in_a_json_response(post: Post) -> None:
     """Numbers of 64 bits are text there."""
     reply = post(DOCUMENT.replace(TRACE.encode(), b"00"), JSON)
     partial = json.loads(reply.body)["partialSuccess"]
@@ -188,7 +188,7 @@ def test_a_body_over_the_limit_is_refused(start: Any, opened: Any) -> None:
     assert receiver.counters.get("oversized_requests") == 3
 
 
-def test_overload_says_when_to_come_again(post: Post, intake: Any, request_of: Any) -> None:
+def test_overload_says_when_to_retry(post: Post, intake: Any, request_of: Any) -> None:
     """503 with Retry-After in whole seconds, and RetryInfo in the Status."""
     intake.retry_after_s = 1.2
     reply = post(request_of("a").SerializeToString())
@@ -216,7 +216,7 @@ def test_one_connection_serves_many_requests(start: Any, opened: Any, intake: An
 
 
 def test_too_many_connections_are_refused(start: Any, opened: Any) -> None:
-    """One more than there are threads is told to come again; one that left makes room."""
+    """One more than there are threads gets a retryable error; one that closes makes room."""
     receiver, bound = start(http_connections=1)
     first, second = opened(bound.http), opened(bound.http)
     first.request("POST", "/v1/traces", b"", {"Content-Type": PROTOBUF})

@@ -42,7 +42,7 @@ def dial() -> Iterator[Callable[[str], Frames]]:
     ("more", "data", "told"),
     [
         ((b"grpc-encoding", b"nonsense"), message(b"", 1), b"grpc-status"),
-        ((b"x", b"y"), message(b"xx", 1), b"\x0213"),  # packed, and nobody said with what: INTERNAL, as gRPC asks
+        ((b"x", b"y"), message(b"xx", 1), b"\x0213"),  # compressed without grpc-encoding: INTERNAL, as gRPC asks
         ((b"x", b"y"), message(b"", size=2**32 - 1), b"\x018"),
         ((b"x", b"y"), message(b"ab", size=9), b"\x013"),
         ((b"x-bin", b"!no base64!"), message(b""), b"grpc-status"),
@@ -51,7 +51,7 @@ def dial() -> Iterator[Callable[[str], Frames]]:
     ],
     ids=["encoding", "flag", "4 GiB", "cut", "base64", "upper case", "control characters"],
 )
-def test_a_call_that_is_none_is_told_so(start: Any, dial: Any, more: Any, data: bytes, told: bytes) -> None:
+def test_a_request_that_is_no_call_gets_an_error(start: Any, dial: Any, more: Any, data: bytes, told: bytes) -> None:
     """The next one on the same connection is served."""
     _, bound = start(http=None)
     client = dial(bound.grpc)
@@ -59,7 +59,7 @@ def test_a_call_that_is_none_is_told_so(start: Any, dial: Any, more: Any, data: 
     assert b"\x010" in client.answer(client.call(data=message(b"")))
 
 
-def test_bytes_that_are_no_text_are_shown_to_nobody(start: Any, dial: Any, tmp_path: Path, capfd: Any, caplog: Any) -> None:
+def test_bytes_that_are_no_text_are_not_shown(start: Any, dial: Any, tmp_path: Path, capfd: Any, caplog: Any) -> None:
     """A mistyped token would stand in the log, with a traceback of grpcio's."""
     (tmp_path / "tokens").write_text("right", encoding="ascii")
     receiver, bound = start(http=None, tokens=BearerTokens([str(tmp_path / "tokens")]))
@@ -81,7 +81,7 @@ RIGHT = (b"authorization", b"Bearer right")
     ],
 )
 def test_a_token_is_said_once_and_as_text(start: Any, dial: Any, tmp_path: Path, said: list[tuple[bytes, bytes]]) -> None:
-    """Whoever says two means to be read in two ways."""
+    """Two of them could be read in two ways."""
     (tmp_path / "tokens").write_text("right", encoding="ascii")
     _, bound = start(http=None, tokens=BearerTokens([str(tmp_path / "tokens")]))
     client = dial(bound.grpc)
@@ -115,8 +115,8 @@ FLOODS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_a_flood_of_frames_holds_nobody_up(start: Any, dial: Any, capfd: Any, what: str) -> None:
-    """Sent at once by somebody who reads nothing; others are served meanwhile and afterwards, and nothing is written."""
+def test_a_flood_of_frames_delays_no_other_client(start: Any, dial: Any, capfd: Any, what: str) -> None:
+    """Sent at once by a client that reads nothing; others are served meanwhile and afterwards, and nothing is written."""
     _, bound = start(http=None)
     hostile = dial(bound.grpc)
     hostile.socket.settimeout(1)
@@ -139,7 +139,7 @@ def _poured(client: Frames, data: bytes) -> None:
 def test_halves_of_messages_are_not_waited_for_while_memory_grows(
     start: Any, dial: Any, intake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few of them may wait, as many as there is room for; more are ended, and come again if they are honest."""
+    """Few of them may wait, as many as there is room for; more are cancelled, and honest clients retry."""
     monkeypatch.setattr(grpc_server, "RssMonitor", lambda limit: RssMonitor(limit, iter(range(0, 10**12, 10**9)).__next__))
     _, bound = start(http=None, max_body_bytes=MIB, max_inflight_bytes=2 * MIB)
     patient = dial(bound.grpc)
@@ -187,7 +187,7 @@ def test_what_strangers_send_is_not_written_to_stderr(tmp_path: Path, dial: Any)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is asked of /proc, which this system has not")
 @pytest.mark.parametrize(("connections", "calls"), [(24, 1), (1, 128)], ids=["connections", "calls"])
 def test_halves_of_great_messages_take_bounded_memory(tmp_path: Path, dial: Any, connections: int, calls: int) -> None:
-    """As much as they would take whole is 0.7 and 4 GiB; nobody knows how much of them has come but the kernel."""
+    """As much as they would take whole is 0.7 and 4 GiB; only the kernel knows how much of them has arrived."""
     size = 32 * MIB
     with served(tmp_path, grpc={"max_message_size": size}, max_inflight_size=2 * size) as (process, place):
         before = top = resident_mib(process.pid)

@@ -62,14 +62,14 @@ def test_what_is_no_address_is_refused(intake: Any, protocol: str, address: str)
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_an_address_of_another_machine_is_refused(intake: Any, protocol: str) -> None:
-    """TEST-NET-1 belongs to nobody."""
+    """TEST-NET-1 is not assigned."""
     other = "http" if protocol == "grpc" else "grpc"
     with pytest.raises(ConfigError, match="no such address"):
         OtlpServer(**{protocol: "192.0.2.1:0", other: None, "consumer": intake}).start()
 
 
 def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
-    """What was being taken when the receiver stops is acknowledged; what comes then is told to come again."""
+    """Requests that are being read when the receiver stops are acknowledged; later ones get a retryable error."""
     receiver, bound = start()
     intake.gate.clear()
     body = request_of("a").SerializeToString()

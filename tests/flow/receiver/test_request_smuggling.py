@@ -71,7 +71,7 @@ def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_served(
         HEAD + b"Upgrade: h2c\r\nConnection: Upgrade, close\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_a_body_that_nobody_read_is_no_request(start: Any, first: bytes) -> None:
+def test_a_body_that_was_not_read_is_no_request(start: Any, first: bytes) -> None:
     """Where we did not read to the end of a request we do not read on."""
     _, bound = start()
     assert len(statuses(bound.http, first + HIDDEN)) == 1
@@ -103,6 +103,6 @@ def test_many_small_chunks_cost_no_more_than_the_body(start: Any, peak: Any) -> 
 
 
 def test_extensions_of_chunks_have_an_end(start: Any) -> None:
-    """They are of no use to anybody, and would come as long as a body may."""
+    """They have no use, and could be as long as a body."""
     _, bound = start()
     assert statuses(bound.http, HEAD + CHUNKED + b"\r\n" + (b"1;" + b"x" * 1000 + b"\r\n \r\n") * 20 + b"0\r\n\r\n") == [400]

@@ -104,7 +104,7 @@ def test_metrics_are_taken_and_discarded(start: Any, intake: Any, exporter: Any,
 
 
 @pytest.mark.parametrize(("exporter", "transport"), WAYS)
-def test_exporters_come_again_after_overload(
+def test_exporters_retry_after_overload(
     start: Any, intake: Any, exporter: Any, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """When they were told to, and nothing is lost: the way out of overload needs no restart."""
@@ -127,7 +127,7 @@ def test_exporters_give_up_what_is_too_great(
 ) -> None:
     """As sent, or as it unpacks, and the next batch is taken.
 
-    By HTTP at once. Python's gRPC exporter comes again with RESOURCE_EXHAUSTED until its own time is over, RetryInfo or not.
+    By HTTP at once. Python's gRPC exporter retries after RESOURCE_EXHAUSTED until its own timeout, with RetryInfo or without.
     """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     receiver, bound = start(max_body_bytes=10_000)

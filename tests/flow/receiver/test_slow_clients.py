@@ -49,7 +49,7 @@ def dripping(stack: ExitStack, connections: list[socket.socket], piece: bytes) -
 
 
 def taken(address: str, body: bytes, within_s: float) -> bool:
-    """Whether an ordinary sender, who comes again when it is told so, gets rid of a request in time."""
+    """Whether an ordinary client, which retries where it is asked to, delivers a request in time."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         connection = http.client.HTTPConnection(address, timeout=10)
@@ -66,7 +66,7 @@ def taken(address: str, body: bytes, within_s: float) -> bool:
 
 
 @pytest.mark.parametrize(("head", "piece"), [(BODY, b"x"), (CHUNKS, b"1\r\nx\r\n")], ids=["length", "chunks"])
-def test_many_slow_bodies_keep_nobody_out(start: Any, intake: Any, request_of: Any, head: bytes, piece: bytes) -> None:
+def test_many_slow_bodies_exclude_no_other_client(start: Any, intake: Any, request_of: Any, head: bytes, piece: bytes) -> None:
     """Three times as many as there are places, all of them at once."""
     _, bound = start(grpc=None, http_connections=8)
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.M
         assert poor.recv(12).startswith(b"HTTP/1.1 ")
 
 
-def test_answers_that_nobody_reads_hold_no_place(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks again and again, and never reads, is let go when others want its place."""
     monkeypatch.setattr(http_server, "_PATIENCE_S", 0.2)
     _, bound = start(grpc=None, http_connections=1)
@@ -155,7 +155,7 @@ def test_handshakes_that_stall_hold_no_place(start: Any, tmp_path: Path, monkeyp
     assert receiver.counters.get("refused_connections") == 0
 
 
-def test_many_calls_without_a_message_keep_nobody_out(
+def test_many_calls_without_a_message_exclude_no_other_client(
     start: Any, channel: Callable[..., grpc.Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than there are threads to wait for them; where there are few, they are waited for."""

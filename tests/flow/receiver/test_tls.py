@@ -88,11 +88,11 @@ def test_a_server_of_another_authority_is_not_believed(start: Any, intake: Any, 
 
 def test_a_client_has_to_show_its_certificate(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
     """With `client_ca_file`: one without a certificate, or with one of another authority, delivers nothing."""
-    strangers = Authority(Path(authority.file).parent)
+    other = Authority(Path(authority.file).parent)
     _, bound = start(**both(**authority.issue("server"), client_ca_file=authority.file))
     exporter = EXPORTERS[protocol]
     assert not sent(exporter(getattr(bound, protocol), authority))
-    assert not sent(exporter(getattr(bound, protocol), authority, strangers.issue("stranger")))
+    assert not sent(exporter(getattr(bound, protocol), authority, other.issue("unknown")))
     assert intake.names() == []
     assert sent(exporter(getattr(bound, protocol), authority, authority.issue("client")))
     assert intake.names() == ["a"]
@@ -184,7 +184,7 @@ def test_where_no_certificate_is_valid_the_newer_one_is_used(
 def test_broken_authorities_leave_the_old_ones(
     start: Any, intake: Any, authority: Authority, protocol: str, content: str, tmp_path: Path, caplog: Any, capfd: Any
 ) -> None:
-    """An empty file too: nobody is locked out, nobody let in, and no thread ends in a traceback."""
+    """An empty file too: no client is locked out or let in by it, and no thread ends in a traceback."""
     authorities = tmp_path / "authorities.pem"
     authorities.write_bytes(Path(authority.file).read_bytes())
     _, bound = start(**both(**authority.issue("server"), client_ca_file=str(authorities), reload_s=0.05))
@@ -246,7 +246,7 @@ def test_files_that_cannot_be_used_stop_the_start(
     assert "\n" not in str(caught.value)
 
 
-def test_a_silent_handshake_holds_nobody_up(start: Any, intake: Any, authority: Authority) -> None:
+def test_a_silent_handshake_delays_no_other_client(start: Any, intake: Any, authority: Authority) -> None:
     """Connections that never say hello wait on threads of their own."""
     _, bound = start(**both(**authority.issue("server")))
     host, port = bound.http.rsplit(":", 1)

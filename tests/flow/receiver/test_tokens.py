@@ -103,7 +103,7 @@ def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: 
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_health_is_told_to_everybody(start: Any, channel: Any, tokens: BearerTokens) -> None:
+def test_health_needs_no_token(start: Any, channel: Any, tokens: BearerTokens) -> None:
     """A probe has no token."""
     _, bound = start(tokens=tokens)
     assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == b"\x08\x01"
@@ -186,9 +186,9 @@ def test_an_unset_variable_stops_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "options", "told"), [("0.0.0.0", {}, "anybody"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
+    ("host", "options", "told"), [("0.0.0.0", {}, "every client"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
 )
-def test_an_open_door_is_said_at_the_start(start: Any, host: str, options: Any, told: str | None, caplog: Any) -> None:
+def test_an_open_receiver_is_reported_at_the_start(start: Any, host: str, options: Any, told: str | None, caplog: Any) -> None:
     """Where others can reach it, and neither TLS nor a token was thought of."""
     start(grpc=f"{host}:0", http=f"{host}:0", **options)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -115,7 +115,7 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
     assert len(held.frames) == 4
 
 
-def test_a_verdict_that_waits_for_its_sink_keeps_its_segment(tmp_path: Path):
+def test_a_result_that_waits_for_its_exporter_keeps_its_segment(tmp_path: Path):
     """Also where the trace itself is forgotten."""
     durable = Durable(Storage(directory=str(tmp_path)), segment_bytes=300)
     durable.takers = lambda _: ("away",)

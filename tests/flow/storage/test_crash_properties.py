@@ -216,7 +216,7 @@ def check_ids(lives: Lives) -> None:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
-def test_the_last_verdict_on_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):
+def test_the_last_score_of_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):
     """However often the process died on the way."""
     lives = play(tmp_path_factory.mktemp("kept"), seed, late="1h", max_size=2**30, longest_s=4)
     check_ids(lives)

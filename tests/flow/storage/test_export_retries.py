@@ -84,8 +84,8 @@ def test_a_span_of_scores_that_is_sent_twice_is_the_same_span(served: Make, back
     assert ids[0] == ids[1]
 
 
-def test_senders_are_told_to_come_again_while_a_sink_is_away_and_not_longer(served: Make, backend: Any) -> None:
-    """The queue is full: 503 with Retry-After below ten seconds. Nobody restarts anything; nothing is lost."""
+def test_clients_get_a_retryable_error_while_an_exporter_is_away_and_not_longer(served: Make, backend: Any) -> None:
+    """The queue is full: 503 with Retry-After below ten seconds. Nothing has to be restarted, and nothing is lost."""
     receiver = served(exporters={**exporter(backend, timeout="1s"), "max_queue": 3})
     receiver.start()
     taken, deadline = 0, time.monotonic() + 10

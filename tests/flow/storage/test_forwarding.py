@@ -164,7 +164,7 @@ def drained(receiver: Served) -> int:
 
 
 @pytest.mark.slow
-def test_logs_metrics_and_spans_that_nobody_evaluates_survive_too(served: Make, endpoint: Endpoint) -> None:
+def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(served: Make, endpoint: Endpoint) -> None:
     """They are acknowledged like the others."""
     logs, metrics, odd = ExportLogsServiceRequest(), ExportMetricsServiceRequest(), ExportTraceServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "hello"

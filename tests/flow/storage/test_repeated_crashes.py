@@ -79,7 +79,7 @@ def test_a_part_of_a_trace_fails_alone(tmp_path: Path):
     assert [outcome for _, outcome, _ in lives.rows[20]] == ["Scored"]
 
 
-def test_results_that_are_set_aside_are_not_exported(tmp_path: Path):
+def test_results_in_the_dead_letter_file_are_not_exported(tmp_path: Path):
     """They are handed over with the reason, and not again after a crash."""
     lives = Lives(tmp_path)
     aside: list[Report] = []

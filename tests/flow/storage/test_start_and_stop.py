@@ -79,7 +79,7 @@ def test_a_second_process_is_refused(served: Make) -> None:
 
 
 def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make) -> None:
-    """Senders are told to come again; nothing that was taken is lost, and nobody restarts anything."""
+    """Clients get a retryable error; nothing that was accepted is lost, and nothing has to be restarted."""
     receiver = served(traces={"decision_wait": "100ms"})
     full = 40_000
     receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY)))

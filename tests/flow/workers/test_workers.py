@@ -257,7 +257,7 @@ def test_a_worker_that_cannot_start_ends_the_start(tmp_path: Path):
     other.stop(1.0)
 
 
-def test_it_is_said_that_no_span_arrived(served: Serving):
+def test_a_warning_when_no_span_arrived(served: Serving):
     """Once, by the process that has the addresses."""
     one = served()
     one.start()
@@ -266,7 +266,7 @@ def test_it_is_said_that_no_span_arrived(served: Serving):
     assert "nothing was evaluated before the end: no span arrived; the receiver listens on http" in one.said()
 
 
-def test_it_is_not_said_when_workers_got_spans(served: Serving):
+def test_no_warning_when_workers_got_spans(served: Serving):
     """Their worker says itself what came of them."""
     one = served()
     one.start()

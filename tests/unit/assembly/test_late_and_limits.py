@@ -41,7 +41,7 @@ def test_later_still_is_counted_and_forms_nothing():
     assert (buffer.due(500), buffer.tally.spans_too_late, buffer.held_bytes) == ([], 1, 0)
 
 
-def test_spans_that_come_before_anyone_judged_join_the_trace():
+def test_spans_that_come_before_any_evaluation_join_the_trace():
     """A closed trace that is not handed over yet is simply taken back."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=1))
     push(buffer, span("r"), trace=b"1" * 16)
@@ -121,7 +121,7 @@ def test_log_records_that_come_late_do_not_change_what_was_handed_over():
 
 
 def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
-    """No other trace has to go for versions that were put aside, whose bytes are free."""
+    """No other trace is closed for versions that were dropped: their bytes are free."""
     buffer = TraceBuffer(Limits(max_bytes=100_000))
     push(buffer, span("other"), trace=b"o" * 16)
     for end in range(600):
@@ -168,7 +168,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
     assert (len(buffer), buffer.held_bytes) == (0, 0)
 
 
-def test_what_is_already_judged_goes_first_when_room_is_short():
+def test_evaluated_traces_are_dropped_first_when_room_is_short():
     """A closed trace is given up before an open one is judged early."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=2))
     push(buffer, span("r"), trace=b"1" * 16)

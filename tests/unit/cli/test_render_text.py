@@ -85,7 +85,7 @@ def test_the_last_line_counts() -> None:
     assert tally_line([], 0) == "0 runs: no scores"
 
 
-def test_labels_are_told_in_one_line() -> None:
+def test_labels_are_reported_in_one_line() -> None:
     """Counts, shares and skew; also for no labels."""
     summary = {"labels": ["no", "yes"], "counts": {"no": 1, "yes": 3}, "fractions": [0.25, 0.75], "skew": 0.5}
     assert label_line(summary) == "no 1 (25%), yes 3 (75%); skew 0.50"

@@ -101,7 +101,7 @@ def test_an_unknown_tree_is_an_error(config, options, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_configuration_without_trees_is_told(tmp_path, capsys):
+def test_a_configuration_without_trees_is_reported(tmp_path, capsys):
     """It has nothing to draw."""
     path = tmp_path / "eval.yaml"
     path.write_text("evaluations: [{name: e, scorers: [{type: tool_errors}]}]", encoding="utf-8")
@@ -109,7 +109,7 @@ def test_a_configuration_without_trees_is_told(tmp_path, capsys):
     assert "there is no scorer of type dag; add one" in capsys.readouterr().err
 
 
-def test_problems_of_a_tree_are_told_with_their_whole_path(tmp_path, capsys):
+def test_problems_of_a_tree_are_reported_with_their_whole_path(tmp_path, capsys):
     """All at once."""
     path = tmp_path / "eval.yaml"
     wrong = CONFIG.replace("calls.map(", "call.map(").replace("criteria:", "critera:").replace("then: polite", "then: polit")

@@ -149,7 +149,7 @@ def test_the_file_that_is_changed_is_a_good_one() -> None:
 
 @settings(OFTEN, max_examples=300)
 @given(st.sampled_from(PLACES), VALUES)
-def test_one_wrong_value_is_told_at_its_place_or_as_what_it_leads_to(path: tuple[Any, ...], value: Any) -> None:
+def test_one_wrong_value_is_reported_at_its_place_or_as_what_it_leads_to(path: tuple[Any, ...], value: Any) -> None:
     """Nothing beside it, above it or below it is blamed but by name."""
     problems = told(lambda: load(_replaced(GOOD, path, value)))
     blamed = [_written(path[:end]) for end in range(1, len(path) + 1)]

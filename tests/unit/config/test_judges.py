@@ -74,7 +74,7 @@ def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
 
 
 @pytest.mark.parametrize("made_before", [False, True])
-def test_a_name_that_nobody_has_is_refused_with_its_place(made_before: bool):
+def test_a_name_that_does_not_exist_is_refused_with_its_place(made_before: bool):
     """Also where the evaluation was an object before the configuration was."""
     spec = {**POLITE, "judge": "mian"}
     evaluation = Evaluation(name="e", scorers=[spec]) if made_before else {"name": "e", "scorers": [spec]}
@@ -186,8 +186,8 @@ def test_endpoints_need_the_extra_and_say_so():
     assert printed.splitlines() == [f"judges.main: {remedy}", f"judge: {remedy}"]
 
 
-def test_nothing_of_judges_is_loaded_where_nobody_is_asked():
-    """No client; and none before the first question where somebody is."""
+def test_nothing_of_judges_is_loaded_where_none_is_called():
+    """No client; where there is one, none before the first question."""
     assert program(
         "import sys; from opentelemetry import trace; before = {*sys.modules}\n"  # old ones depend on what loads asyncio
         "from otel_eval import create_scorer, app; from otel_eval.config import load\n"

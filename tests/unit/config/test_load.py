@@ -177,14 +177,14 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_path_its_value_and_the_remedy(given: Any, words: list[str]) -> None:
+def test_an_error_names_its_path_its_value_and_the_remedy(given: Any, words: list[str]) -> None:
     """One line, however it came about."""
     line = told(given)
     for word in words:
         assert word in line
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_every_error_is_reported_at_once() -> None:
     """One line for each, joined."""
     line = told({"traces": {"grace_period": "x", "max_age": "y"}, "signals": ["z"]})
     assert [path in line for path in ("traces.grace_period:", "traces.max_age:", "signals[0]:")] == [True] * 3

@@ -104,7 +104,7 @@ def test_what_a_terminal_would_obey_is_escaped() -> None:
     assert r"a\n\x1b[31mb: unknown key" in str(caught.value)
 
 
-def test_what_was_meant_is_told_if_it_is_near() -> None:
+def test_a_near_name_is_suggested() -> None:
     """Else all there is to choose from."""
     assert did_you_mean("serach", ["search", "open"]) == "did you mean 'search'?"
     assert did_you_mean("xyzzy", ["search", "open"]) == "choose one of open, search"

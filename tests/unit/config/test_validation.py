@@ -107,7 +107,7 @@ def test_every_shape_is_tried() -> None:
 
 
 @pytest.mark.parametrize(("path", "key", "nest"), KEYS, ids=[path for path, _, _ in KEYS])
-def test_a_misspelt_key_of_the_file_is_told_with_the_one_that_was_meant(path: str, key: str, nest: Any) -> None:
+def test_a_misspelt_key_of_the_file_gets_a_suggestion(path: str, key: str, nest: Any) -> None:
     """Wherever it stands."""
     told = problems_of(nest({misspelt(key): 1}))
     begin = f"{path[: -len(key)]}{misspelt(key)}: unknown key; did you mean {key!r}?"
@@ -116,7 +116,7 @@ def test_a_misspelt_key_of_the_file_is_told_with_the_one_that_was_meant(path: st
 
 @pytest.mark.parametrize(("path", "key", "nest"), KEYS, ids=[path for path, _, _ in KEYS])
 @pytest.mark.parametrize("value", [[[]], {"a": {1: [None]}}, -7, "= 3", float("nan"), "", object()])
-def test_a_value_that_a_key_cannot_hold_is_told_in_our_words(path: str, key: str, nest: Any, value: Any) -> None:
+def test_a_value_that_a_key_cannot_hold_is_reported_in_our_words(path: str, key: str, nest: Any, value: Any) -> None:
     """Or the value may stand there; nothing else happens."""
     told = refusal(lambda: load(nest({key: value})))
     assert not [problem for problem in told if "\n" in problem or "Input should" in problem]
@@ -129,7 +129,7 @@ def scored(kind: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", list_scorers())
-def test_a_misspelt_type_is_told_with_the_one_that_was_meant(kind: str) -> None:
+def test_a_misspelt_type_gets_a_suggestion(kind: str) -> None:
     """As are the common keys of that scorer, which are known all the same."""
     told = problems_of(scored(misspelt(kind), threshold=7))
     at = "evaluations[1].scorers[0]"
@@ -138,7 +138,7 @@ def test_a_misspelt_type_is_told_with_the_one_that_was_meant(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "key"), PARAMETERS)
-def test_a_misspelt_key_of_a_scorer_is_told_with_the_one_that_was_meant(kind: str, key: str) -> None:
+def test_a_misspelt_key_of_a_scorer_gets_a_suggestion(kind: str, key: str) -> None:
     """And not a second time as a key that is missing."""
     given = scored(kind)
     spec = given["evaluations"][1]["scorers"][0]
@@ -152,7 +152,7 @@ WRONG = [None, True, -1, 1.5, float("nan"), 10**5000, "", " ", "= 3", [], [None]
 
 
 @pytest.mark.parametrize(("kind", "key"), PARAMETERS)
-def test_a_value_that_a_parameter_cannot_hold_is_told_alike_from_a_file_and_from_python(kind: str, key: str) -> None:
+def test_a_value_that_a_parameter_cannot_hold_is_reported_alike_from_a_file_and_from_python(kind: str, key: str) -> None:
     """`create_scorer` says what the configuration says, which puts the path before it."""
     refused = 0
     for value in WRONG:
@@ -182,7 +182,7 @@ def test_a_value_that_a_parameter_cannot_hold_is_told_alike_from_a_file_and_from
         (["≠", 3], "!="),
     ],
 )
-def test_a_misspelt_operator_is_told_with_the_one_that_was_meant(written: Any, meant: str) -> None:
+def test_a_misspelt_operator_gets_a_suggestion(written: Any, meant: str) -> None:
     """In both ways to write one."""
     (told,) = problems_of(scored("tool_call_count", criteria={"search": written}))
     assert told.startswith("evaluations[1].scorers[0].criteria.search: ")
@@ -201,7 +201,7 @@ def test_a_misspelt_operator_is_told_with_the_one_that_was_meant(written: Any, m
         ("tool_errors", "failed_calls", "excluded", "exclude"),
     ],
 )
-def test_a_misspelt_word_is_told_with_the_one_that_was_meant(kind: str, key: str, value: str, near: str) -> None:
+def test_a_misspelt_word_gets_a_suggestion(kind: str, key: str, value: str, near: str) -> None:
     """Where one of a few words is wanted."""
     (told,) = problems_of(scored(kind, **{key: value}))
     assert told.startswith(f"evaluations[1].scorers[0].{key}: {value!r} is not ")
@@ -263,7 +263,7 @@ TOLD = [
 ]
 
 
-def test_all_that_is_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     """Of every evaluation, each once, and nothing that is a consequence only."""
     path = tmp_path / "eval.yaml"
     path.write_text(yaml.safe_dump(MANY, sort_keys=False), encoding="utf-8")

@@ -61,8 +61,8 @@ def test_a_value_is_what_yaml_1_2_says(written: str, value: Any) -> None:
         ("- >= 3", 1, ">="),
     ],
 )
-def test_an_unquoted_operator_is_told_with_its_line(text: str, line: int, operator: str) -> None:
-    """YAML has uses of its own for > and !, and its own message would help nobody."""
+def test_an_unquoted_operator_is_reported_with_its_line(text: str, line: int, operator: str) -> None:
+    """YAML has uses of its own for > and !, and its own message would not help."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")
     assert str(caught.value).startswith(f"eval.yaml line {line}: an unquoted {operator} ")
@@ -135,7 +135,7 @@ def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
         ("a: &a {b: 1}\nc:\n  <<: *a", "write the keys out"),
     ],
 )
-def test_what_is_no_yaml_is_told_with_its_line_and_what_would_be_right(text: str, remedy: str) -> None:
+def test_what_is_no_yaml_is_reported_with_its_line_and_a_remedy(text: str, remedy: str) -> None:
     """In one line; the parser itself says only what it met."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")

@@ -72,7 +72,7 @@ def test_a_failed_condition_tells_what_is_wanted_and_what_the_run_has(match: Run
     assert engine.failed_conditions(run)[0][1] == (failed,)
 
 
-def test_all_failed_conditions_are_told_and_a_nested_run_is_named() -> None:
+def test_all_failed_conditions_are_reported_and_a_nested_run_is_named() -> None:
     """One does not have to repair one after the other."""
     engine = Engine([ScorerSet(name="one", scorers=(SCORER,), match=RunFilter(agent="A", span="B"))])
     _, (run, _) = runs_of(engine, {})

@@ -74,7 +74,7 @@ def ids(*numbers: int) -> list[str]:
     return [f"{number:032x}" for number in numbers]
 
 
-def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable[[int], Report]):
+def test_what_an_exporter_does_not_take_now_is_sent_again_in_order(numbered: Callable[[int], Report]):
     """Nothing overtakes what waits."""
     answers = iter([LATER, SENT])
     exporter = Scripted(lambda _: next(answers, SENT))
@@ -92,7 +92,7 @@ def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable
 
 
 def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[[int], Report], tmp_path: Path):
-    """It is looked for by halves, put aside with the reason, and acknowledged like the others."""
+    """The batch is halved until it is found; it is written to the dead-letter file with the reason, and acknowledged."""
     exporter = Scripted(lambda given: NEVER if ids(13)[0] in given else SENT)
     acknowledged: list[str] = []
     told: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.extend(each.results[0].result_id for each in reports)}
@@ -107,7 +107,7 @@ def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[
     assert (tally.get("results.export_failed"), tally.get("results.dead_letters"), tally.get("results.exported")) == (1, 1, 19)
 
 
-def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
+def test_of_a_partial_success_all_are_dead_letters_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
     """The answer does not say which."""
     exporter = Scripted(lambda _: ExportResult("ok", rejected=1))
     with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
@@ -165,7 +165,7 @@ def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[
     assert (tally.get("results.exported"), tally.get("results.retries"), tally.get("results.export_failed")) == (303, 2, 0)
 
 
-def test_a_full_queue_says_so_until_its_sink_is_back(numbered: Callable[[int], Report]):
+def test_a_full_queue_is_reported_until_its_exporter_is_back(numbered: Callable[[int], Report]):
     """And loses nothing of what it was given beyond."""
     away = [True]
     exporter = Scripted(lambda _: LATER if away[0] else SENT)
@@ -195,7 +195,7 @@ def test_dead_letters_that_cannot_be_written_wait(numbered: Callable[[int], Repo
     assert tally.get("results.dead_letters") == 1
 
 
-def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_come_again(numbered: Callable[[int], Report], tmp_path: Path):
+def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(numbered: Callable[[int], Report], tmp_path: Path):
     """No half line, no line twice."""
     path = tmp_path / "results.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -111,7 +111,7 @@ def test_nothing_of_ours_is_traced_by_instrumentations(report: Reports, process:
     assert process.logs.quiet == {True}
 
 
-def test_what_cannot_go_anywhere_is_counted_each_time_and_said_once(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_what_cannot_go_anywhere_is_counted_each_time_and_logged_once(report: Reports, caplog: pytest.LogCaptureFixture):
     """With the remedy."""
     tally = Counters()
     sink = GlobalProvidersExporter(["logs"], counters=tally)
@@ -174,7 +174,9 @@ def test_logs_that_were_asked_for_need_a_processor(report: Reports, caplog: pyte
     assert "no logger provider with a processor" in caplog.records[0].getMessage()
 
 
-def test_beside_other_sinks_a_process_without_providers_is_nothing_to_warn_of(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_beside_other_exporters_a_process_without_providers_is_nothing_to_warn_of(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """A file of results was named, and that is enough."""
     tally = Counters()
     alone = TracerProvider(shutdown_on_exit=False)

@@ -116,7 +116,7 @@ def test_a_line_torn_by_a_crash_is_cut_at_start(report: Reports, tmp_path: Path,
 
 
 def test_a_last_line_that_is_not_ours_is_kept(report: Reports, tmp_path: Path):
-    """Somebody named a file of theirs."""
+    """The path names a file of another program."""
     path = tmp_path / "notes.txt"
     path.write_text("no newline")
     exporter = JsonLinesExporter(path)

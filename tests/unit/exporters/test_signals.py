@@ -188,7 +188,7 @@ def test_a_score_has_when_where_and_which_case(report: Reports):
         ("failed", "not_evaluated", "KeyError", "the scorer failed with KeyError"),
     ],
 )
-def test_what_could_not_be_told_has_no_value(report: Reports, kind: str, label: str, error: str | None, explanation: str):
+def test_a_skipped_result_has_no_value(report: Reports, kind: str, label: str, error: str | None, explanation: str):
     """Unknown is never zero, and a failing scorer's message stays in the process."""
     (record,) = logged(report(kind))
     got = {key.removeprefix("gen_ai.evaluation."): value for key, value in record.attributes.items()}

@@ -97,7 +97,7 @@ def test_runs_without_ids_are_runs_of_their_own(report: Reports):
     assert metered.read()[("results",)] == 3
 
 
-def test_what_is_too_old_is_no_longer_told(report: Reports):
+def test_what_is_too_old_is_no_longer_reported(report: Reports):
     """How many results there are is known, namely none; of nothing no rate is told."""
     metered = Metered()
     metered.gauges.add(report("scored"))
@@ -105,7 +105,7 @@ def test_what_is_too_old_is_no_longer_told(report: Reports):
     assert metered.read() == {("results",): 0}
 
 
-def test_labels_are_bounded_and_the_rest_is_told_together(report: Reports):
+def test_labels_are_bounded_and_the_rest_is_counted_together(report: Reports):
     """The most frequent 50 by name; whatever comes and goes, at most 200 names ever; nothing is lost from the sum."""
     metered, first, seen = Metered(), report("skipped"), set()
     for begin in range(0, 400, 100):
@@ -144,8 +144,8 @@ def test_a_scorer_may_look_at_fewer_runs(report: Reports):
     assert (got[("results", "scored")], got[("results", "below")]) == (2, 4)
 
 
-def test_two_sinks_of_one_provider_share_the_windows(report: Reports):
-    """It would ask only the first; and it is let go when nobody has it any more."""
+def test_two_exporters_of_one_provider_share_the_windows(report: Reports):
+    """It would ask only the first; and it is freed when it has no other reference."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     for evaluation in ("one", "two"):

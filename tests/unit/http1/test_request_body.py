@@ -58,7 +58,7 @@ def test_what_is_not_chunked_is_refused(stream: bytes) -> None:
 
 @pytest.mark.parametrize("headers", [{"Content_Length": "5"}, {"Transfer_Encoding": "chunked"}])
 def test_a_sender_that_goes_away_is_no_bad_request(headers: dict[str, str]) -> None:
-    """There is nobody to tell."""
+    """There is no client left to answer."""
     with pytest.raises(ConnectionError):
         read(b"3\r\nab" if "Transfer_Encoding" in headers else b"abc", **headers)
 
@@ -121,7 +121,7 @@ def test_room_is_given_back() -> None:
     assert admission.wait_idle(0)
 
 
-def test_what_does_not_fit_beside_others_must_come_again() -> None:
+def test_what_does_not_fit_beside_others_is_retryable() -> None:
     """On the way in and while it grows."""
     admission = MemoryLimiter(100)
     with admission.enter(60), pytest.raises(Overloaded):
@@ -136,7 +136,7 @@ def test_a_request_that_is_alone_always_fits() -> None:
         room.grow(500)
 
 
-def test_a_closed_door_admits_nobody_and_lets_those_inside_finish() -> None:
+def test_a_closed_limiter_admits_no_request_and_lets_others_finish() -> None:
     """The receiver stops so."""
     admission = MemoryLimiter(100)
     with admission.enter(10):

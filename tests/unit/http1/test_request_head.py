@@ -81,8 +81,8 @@ def test_a_line_that_is_no_header_is_refused(line: bytes) -> None:
 @pytest.mark.parametrize(
     "name", ["Host", "Content-Length", "Transfer-Encoding", "Content-Type", "Content-Encoding", "Authorization"]
 )
-def test_what_decides_is_said_once(name: str) -> None:
-    """In equal words too: whoever writes two of them means to be read in two ways."""
+def test_a_deciding_header_stands_at_most_once(name: str) -> None:
+    """Equal ones too: two of them could be read in two ways."""
     twice = f"{name}: chunked\r\n{name.lower()}: chunked\r\n".encode()
     assert code(LINE + (b"" if name == "Host" else HOST) + twice + b"\r\n") == 400
 
@@ -121,7 +121,7 @@ def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
     ("version", "connection", "last"),
     [("1.1", "", False), ("1.1", "Connection: TE, Close\r\n", True), ("1.0", "Connection: keep-alive\r\n", True)],
 )
-def test_a_connection_is_kept_unless_somebody_wants_otherwise(version: str, connection: str, last: bool) -> None:
+def test_a_connection_is_kept_unless_a_header_closes_it(version: str, connection: str, last: bool) -> None:
     """HTTP/1.0 is served once."""
     assert read(f"GET / HTTP/{version}\r\nHost: x\r\n{connection}\r\n".encode()).last is last
 
@@ -133,7 +133,7 @@ def test_an_empty_line_before_a_request_is_forgiven() -> None:
 
 @pytest.mark.parametrize("end", range(1, len(LINE + HOST) + 1, 7))
 def test_a_request_that_stops_is_none(end: int) -> None:
-    """Nobody is there to be told, or it is refused; never taken."""
+    """The client is gone, or the request is refused; it is never accepted."""
     with pytest.raises((ConnectionError, MalformedRequest)):
         read((LINE + HOST)[:end])
 

@@ -21,7 +21,7 @@ AT_ONCE = create_scorer({"type": "tool_errors"})
 
 
 class Awaited:
-    """A scorer that must not be called where nobody waits."""
+    """A scorer that must not be called where no result is awaited."""
 
     type, version, needs, asynchronous = "awaited", "3", frozenset({"content"}), True
 

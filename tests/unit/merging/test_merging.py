@@ -55,7 +55,7 @@ def test_an_evaluator_without_a_result_shows_the_split() -> None:
     assert told([row("a")], [nothing]) == [("b", "no_run", True), ("a", "scored", True)]
 
 
-def test_what_an_evaluator_said_of_no_run_is_gone_once_it_has_results() -> None:
+def test_a_no_run_report_of_an_evaluator_ends_once_it_has_results() -> None:
     """The rest of the trace arrived late."""
     nothing = row(span_id="", evaluation="", scorer="", outcome="no_run", spans=1, spans_digest="d1")
     assert merge_results([nothing], [row()]) == [row()]

@@ -125,7 +125,7 @@ def test_equal_fingerprints_are_equal_attributes(one: bytes, other: bytes) -> No
 
 
 def test_fingerprints_tell_values_apart() -> None:
-    """And leave out what nobody asked for."""
+    """And leave out what was not requested."""
     wanted = Wanted(frozenset({"k"}))
 
     def mark(value: bytes, other: bytes = b"x") -> Any:

@@ -113,7 +113,7 @@ def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
 
 
 class Mine(dict[str, Any]):
-    """A mapping of somebody's own."""
+    """A mapping of another type."""
 
 
 @pytest.mark.parametrize("mapping", [dict, OrderedDict])

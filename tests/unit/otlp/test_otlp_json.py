@@ -39,7 +39,7 @@ def attribute(value: Any) -> Any:
 
 
 def one_line(error: Exception) -> None:
-    """Whoever reads a message reads one line."""
+    """A message is one line."""
     assert "\n" not in str(error)
 
 
@@ -124,7 +124,7 @@ def test_an_enum_is_a_number_or_its_name(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("code", "number"), [(2, 2), ("STATUS_CODE_ERROR", 2), ("STATUS_CODE_UNHEARD_OF", 0), (99, 99), (None, 0)]
 )
-def test_a_status_nobody_knows_is_no_error(code: Any, number: int) -> None:
+def test_an_unknown_status_is_no_error(code: Any, number: int) -> None:
     """Future values pass through, names without a number are unset."""
     assert read(read_document(document(span(status={"code": code, "message": "m"})))).status_code == number
 

@@ -46,7 +46,7 @@ def logs(scope: str = "agent", **fields: Any) -> bytes:
 
 
 def one_line(error: Exception) -> None:
-    """Whoever reads a message reads one line."""
+    """A message is one line."""
     assert "\n" not in str(error)
 
 

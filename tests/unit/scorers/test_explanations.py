@@ -46,7 +46,7 @@ def test_two_groups_of_two_against_two_batches_of_two_weigh_what_the_best_order_
     assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
 
 
-async def nobody(prompt):
+async def unused_judge(prompt):
     """A judge that is not asked."""
     raise AssertionError(prompt)
 
@@ -75,9 +75,9 @@ async def nobody(prompt):
         ({"type": "loop_detection"}, {"arguments"}),
         ({"type": "loop_detection", "ignore_arguments": True}, set()),
         ({"type": "label_distribution", "label": "x"}, {"content"}),
-        ({"type": "llm_judge", "criteria": "Good?", "judge": nobody}, {"arguments", "results", "content"}),
-        ({"type": "answer_accuracy", "judge": nobody}, {"content"}),
-        ({"type": "tool_correctness", "expected": ["a"], "available_tools": ["a"], "judge": nobody}, {"content"}),
+        ({"type": "llm_judge", "criteria": "Good?", "judge": unused_judge}, {"arguments", "results", "content"}),
+        ({"type": "answer_accuracy", "judge": unused_judge}, {"content"}),
+        ({"type": "tool_correctness", "expected": ["a"], "available_tools": ["a"], "judge": unused_judge}, {"content"}),
         ({"type": "trajectory_match", "expected": ["a"]}, {"arguments", "results"}),
         ({"type": "execution_order", "expected": ["a"], "of": "spans"}, {"spans"}),
         ({"type": "trajectory_pattern", "pattern": ["a"]}, set()),
@@ -100,8 +100,8 @@ def test_a_scorer_reads_no_more_than_it_needs(specification, needs):
         ({"type": "label_distribution", "label": "x"}, False, {"x"}),
         ({"type": "trajectory_structure"}, True, set()),
         ({"type": "trajectory_structure", "steps": "plan"}, False, {"plan"}),
-        ({"type": "answer_accuracy", "judge": nobody}, False, {"question", "answer"}),
-        ({"type": "llm_judge", "criteria": "Good?", "judge": nobody}, True, set()),
+        ({"type": "answer_accuracy", "judge": unused_judge}, False, {"question", "answer"}),
+        ({"type": "llm_judge", "criteria": "Good?", "judge": unused_judge}, True, set()),
         ({"type": "execution_order", "expected": ["a"], "of": "spans"}, False, set()),
         ({"type": "execution_order", "expected": ["a"]}, True, set()),
         ({"type": "execution_order", "reference": "r"}, True, {"r"}),
@@ -110,7 +110,7 @@ def test_a_scorer_reads_no_more_than_it_needs(specification, needs):
     ],
 )
 def test_a_scorer_declares_whether_it_reads_calls_and_which_attributes(specification, reads, asked):
-    """Where nobody records calls, those about them are skipped."""
+    """Where calls are not recorded, scorers of calls are skipped."""
     scorer = create_scorer(specification)
     assert (scorer.reads_calls, scorer.attribute_keys) == (reads, asked)
 
@@ -210,7 +210,7 @@ NONE_CALLED = {"type": "binary", "cel": "names == []", "children": [{"verdict": 
     ],
 )
 def test_a_scorer_is_a_value(specification):
-    """Equal if built alike, and nobody can change it."""
+    """Equal if built alike, and immutable."""
     one, other = create_scorer(specification), create_scorer(specification)
     assert one == other
     with pytest.raises((FrozenInstanceError, AttributeError)):

@@ -133,7 +133,7 @@ def test_an_answer_that_is_not_what_was_asked_for_is_none(answer: Any, kind: str
 
 @pytest.mark.parametrize("score", ["0", "1", "0.25", "1.0"])
 def test_an_answer_in_range_is_taken(score: str):
-    """Whole or fractional; what else the object has is nobody's business."""
+    """Whole or fractional; further keys of the object are ignored."""
     assert parse_reply(f'{{"score": {score}, "explanation": "x", "more": [1]}}', SCORE)["score"] == float(score)
 
 

@@ -91,7 +91,7 @@ def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
 
 
 def test_the_prompt_has_the_whole_run_as_it_was_recorded():
-    """What nobody wrote down is left out, and what is null is null."""
+    """What was not recorded is left out, and null stays null."""
     judge = Judge(1)
     run = trajectory(
         call("search", arguments={"q": "é<b>"}, result=None),
@@ -209,7 +209,7 @@ def test_a_run_that_cannot_be_aligned_is_not_asked_about():
 
 
 def test_without_available_tools_no_judge_is_asked():
-    """And nobody has to be waited for."""
+    """And there is nothing to wait for."""
     judge = Judge()
     scorer: Any = create_scorer({**TOOLS, "available_tools": [], "judge": judge})
     assert (scorer.asynchronous, scorer(trajectory(call("a"))).value, judge.prompts) == (False, 0.5, [])
@@ -287,7 +287,7 @@ def test_the_prompt_keeps_unicode_as_recorded():
 
 
 def test_unrecorded_values_are_not_sent_as_text():
-    """The word for what nobody wrote down is ours, and no data."""
+    """The word for what was not recorded is part of the prompt, not of the data."""
     judge = Judge()
     outcome(LLM, trajectory(call("a"), output=UNRECORDED), judge)
     assert "UNRECORDED" not in judge.prompts[0]

@@ -136,15 +136,15 @@ def test_a_judge_is_asked_about_every_run_unless_a_share_is_written(kind):
         "tool_correctness": {"expected": ["a"]},
         "dag": {"root": "a", "nodes": {"a": {"type": "binary", "cel": "true", "children": leaf}}},
     }
-    assert create_scorer({"type": kind, "judge": nobody, **own[kind]}).sample == 1
+    assert create_scorer({"type": kind, "judge": unused_judge, **own[kind]}).sample == 1
 
 
-async def nobody(prompt):
+async def unused_judge(prompt):
     """A judge that is not asked."""
     raise AssertionError(prompt)
 
 
 def test_calls_matched_by_their_names_have_no_weight():
-    """Where nobody recorded arguments either."""
+    """Where arguments were not recorded either."""
     outcome = create_scorer({"type": "tool_call_order", "expected": ["a"]})(trajectory(call("a")))
     assert outcome.details["matched"] == [[0, 0]]

@@ -192,7 +192,7 @@ def test_a_field_that_no_record_has_is_refused(tmp_path):
 
 
 def test_a_file_that_is_broken_since_it_was_opened_is_refused_anew(tmp_path):
-    """Whoever builds a scorer relies on the file as it is now."""
+    """A scorer relies on the file as it is when the scorer is built."""
     path = tmp_path / "cases.jsonl"
     path.write_text('{"id": "a", "expected": []}', encoding="utf-8")
     order(str(path), column="id")

@@ -99,7 +99,7 @@ def test_what_was_evaluated_without_a_crash_is_not_suspected_any_more(tmp_path: 
         assert (found.crashes(ONE).times, found.crashes(TWO).times) == (0, 1)
 
 
-def test_a_crash_after_which_the_machine_was_started_again_is_told(tmp_path: Path):
+def test_a_crash_before_a_reboot_is_reported(tmp_path: Path):
     """And no other one, nor a stop."""
     crash(tmp_path, ONE)
     with opened(tmp_path, stop=False) as found:

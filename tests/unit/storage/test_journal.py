@@ -160,7 +160,7 @@ class _Disk:
         self._sync(file)
 
 
-def test_a_sync_that_fails_is_told_and_the_next_record_begins_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_sync_that_fails_is_reported_and_the_next_record_begins_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The kernel may have dropped what was not on the disk: those who wait must send it again."""
     disk = _Disk()
     monkeypatch.setattr(os, "fdatasync", disk)

@@ -50,7 +50,7 @@ def left_by_a_crash(path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
 
 
-def test_a_segment_that_nobody_needs_becomes_a_later_one(tmp_path: Path):
+def test_a_segment_that_is_not_needed_becomes_a_later_one(tmp_path: Path):
     """The same file under another name, and no more files than are needed and two."""
     with segment_journal(tmp_path) as opened:
         fill(opened, 4)
@@ -101,7 +101,7 @@ def test_a_kill_while_a_segment_is_begun_leaves_no_record_of_the_former(tmp_path
         assert read(opened)[-1] == (2, b"more")
 
 
-def test_spares_count_and_make_room_before_anybody_is_refused(tmp_path: Path):
+def test_pooled_segments_count_and_make_room_before_a_request_is_refused(tmp_path: Path):
     """All that there is room for can be used, and the files are never longer than that."""
     with segment_journal(tmp_path, max_bytes=8 * SEGMENT) as opened:
         fill(opened, 5)
@@ -201,7 +201,7 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, _link], ids=["directory", "pipe", "link"])
 def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Path, plant: Any) -> None:
-    """In one line: a pipe would be waited for, and a link may lead to a file that is somebody's."""
+    """In one line: a pipe would be waited for, and a link may lead to a file of another program."""
     with segment_journal(tmp_path / "kept") as opened:
         fill(opened, 1)
     plant(tmp_path / "kept" / "0000000009.journal")
@@ -240,7 +240,7 @@ def test_a_link_where_a_segment_will_be_leads_nowhere(tmp_path: Path, plant: Any
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """It would make a file where somebody else wants one."""
+    """It would make a file where another program may need one."""
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"^storage\.directory"):

@@ -21,7 +21,7 @@ def test_a_segment_is_needed_while_a_trace_in_it_is_held():
     assert segment_refs.is_free(A, no_trace_is_open)
 
 
-def test_a_segment_is_needed_until_every_sink_has_its_reports():
+def test_a_segment_is_needed_until_every_exporter_has_its_reports():
     """The last acknowledgement frees it, however often others are repeated."""
     segment_refs = SegmentRefs()
     segment_refs.add_unacknowledged(b"r", A, ["x", "y"])

@@ -42,7 +42,7 @@ def told(*spans: FakeSpan, **facts: Any) -> list[tuple[str, str, int]]:
     return [(bytes.fromhex(t.span_id).decode(), t.incomplete, len(t.calls)) for t in judged(*spans, **facts)]
 
 
-def test_a_a_run_that_is_all_there_is_judged():
+def test_a_complete_run_is_evaluated():
     """The normal case."""
     assert told(agent("r"), chat("m", "r"), tool("t", "r")) == [("r", "", 1)]
 
@@ -68,7 +68,7 @@ def test_c_a_child_that_ends_after_its_run_is_the_runs():
         ({"remote": False}, Completeness.DETACHED),
     ],
 )
-def test_d_a_run_whose_parent_never_comes_is_judged(flags: dict[str, Any], completeness: Completeness):
+def test_d_a_run_whose_parent_never_arrives_is_evaluated(flags: dict[str, Any], completeness: Completeness):
     """The caller's service exports elsewhere, or is not sampled."""
     (run,) = judged(agent("r", "caller", **flags), tool("t", "r"), reason=Completeness.REMOTE_PARENT)
     assert (run.incomplete, run.completeness, run.outermost) == ("", completeness, True)
@@ -100,7 +100,7 @@ def test_e_an_agent_elsewhere_in_the_trace_does_not_cut():
 
 
 def test_e_a_remote_entry_is_no_gap():
-    """A server in the same trace, called by somebody whose span is not here."""
+    """A server in the same trace, called by a program whose span is missing."""
     assert told(agent("r1"), step("s", "lost", 10, remote=True), tool("t", "s", 11)) == [("r1", "", 0)]
 
 
@@ -156,7 +156,7 @@ def test_i_links_are_not_followed():
     assert told(step("queue", kind=5), agent("r", "queue"), tool("t", "r")) == [("r", "", 1)]
 
 
-def test_j_a_run_that_is_still_open_when_its_trace_is_given_up_is_not_judged():
+def test_j_a_run_that_is_still_open_when_its_trace_is_given_up_is_not_evaluated():
     """Its children arrived, it did not."""
     (run,) = judged(chat("m", "r", remote=False), tool("t", "r", 3, remote=False), reason=Completeness.AGED)
     assert (run.incomplete, run.name, run.span_id) == (NEVER_ARRIVED, "", b"r".hex())
@@ -212,7 +212,7 @@ def test_l_a_fragment_of_another_time_is_a_run_that_is_missing():
 
 @pytest.mark.parametrize("reason", ["more than 10 spans", "more than 1 MiB"])
 def test_m_a_limit_that_dropped_spans_makes_every_run_incomplete(reason: str):
-    """Nobody knows which run they were of."""
+    """It is not known which run they belonged to."""
     runs = judged(agent("r"), tool("t", "r"), agent("s", "", 200, 300), cut=reason)
     assert [run.incomplete for run in runs] == [reason, reason]
 
@@ -265,7 +265,7 @@ def test_runs_stand_in_order_of_start_and_id():
     assert [bytes.fromhex(run.span_id) for run in judged(*spans)] == [b"y", b"z", b"x"]
 
 
-def test_asked_attributes_are_the_spans_then_the_resources():
+def test_configured_attributes_are_the_spans_then_the_resources():
     """`service.name` is on the resource; a span may overrule it."""
     trace = closed(agent("r", attributes={"tier": "gold"}))
     (run,) = build(trace, Plan(asked=frozenset({"tier", "service.name", "absent"})))

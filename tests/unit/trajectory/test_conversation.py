@@ -69,7 +69,7 @@ def test_without_ids_order_among_same_named_calls_decides():
     ]
 
 
-def test_requests_without_ids_are_not_heard_twice():
+def test_requests_without_ids_are_not_counted_twice():
     """The agent's own span repeats what its model spans said; the second call asks for something else."""
     said = [{"parts": [asked("look", {"q": 1}), asked("look", {"q": 2})]}]
     run = span("run", attributes={OP: "invoke_agent", "gen_ai.output.messages": json.dumps(said)}, end_ns=100)

@@ -31,7 +31,7 @@ KINDS: list[dict[str, Any]] = [
 
 @st.composite
 def any_trace(draw: st.DrawFn) -> list[FakeSpan]:
-    """Up to nine spans whose parents are each other, themselves, nobody or lost."""
+    """Up to nine spans whose parents are each other, themselves, none or lost."""
     spans = []
     for name in NAMES[: draw(st.integers(1, len(NAMES)))]:
         start = draw(st.integers(0, 20))

@@ -92,7 +92,7 @@ def test_below_another_services_request(file: str):
 
 @pytest.mark.parametrize("file", FILES)
 def test_below_a_remote_parent_that_never_arrives(file: str):
-    """It is somebody else's."""
+    """The parent is in another process whose spans are not here."""
     trace, run = whole(file)
     (found,) = outermost(closed(hung(trace.frames, b"faraway1", remote=True)))
     assert (told(found.calls), found.incomplete) == (told(run.calls), "")

@@ -1,4 +1,4 @@
-"""The process dies at any instant, or at the worst one; with `storage`, nobody notices."""
+"""The process dies at any instant, or at the worst one; with `storage`, nothing is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS: Final = (
     "otel_eval.storage.durable:Durable.closing",
     "otel_eval.storage.durable:Durable.note",
     "otel_eval.storage.durable:Durable.evaluated",
-    "otel_eval.storage.journal:Journal.remove",  # of a segment that nobody needs
+    "otel_eval.storage.journal:Journal.remove",  # of a segment that is not needed
     "os:rename",  # of its file, which is written over, and of one that is begun
     "otel_eval.exporters.jsonl:JsonLinesFile.sync",
     "otel_eval.exporters.jsonl:JsonLinesFile.write",

@@ -1,4 +1,4 @@
-"""Whoever takes the scores is down, slow, or refuses them; with `storage`, they wait."""
+"""The endpoint that receives scores is down, slow, or refuses them; with `storage`, they stay queued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scorers of somebody else's package: nothing in it knows that it is tested."""
+"""Scorers of a third-party package, which does not know that it is tested."""
 
 from __future__ import annotations
 

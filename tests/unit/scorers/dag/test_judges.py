@@ -157,7 +157,7 @@ def test_the_calls_are_shown_with_what_was_recorded():
     ],
 )
 def test_what_was_not_recorded_is_not_asked_about(reads, run, why):
-    """The run is skipped, and nobody is asked."""
+    """The run is skipped, and no judge is called."""
     outcome = dag(Scripted(), {"a": asks(reads)}, reference="wanted")(run)
     assert isinstance(outcome, Skipped)
     assert outcome.text.startswith(why)
