@@ -325,7 +325,7 @@ class DeadLetterFile:
             OSError: they could not be written.
         """
         results = [(report, result) for report in reports for result in report.results]
-        fields: dict[str, Any] = {"sink": exporter, "why": why}
+        fields: dict[str, Any] = {"exporter": exporter, "why": why}
         fields |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
         lines = (line_of(result_fields(report, result) | fields) + "\n" for report, result in results)
         self._file.write("".join(lines).encode("utf-8", "backslashreplace"))

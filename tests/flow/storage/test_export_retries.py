@@ -112,7 +112,7 @@ def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -
         assert time.monotonic() < deadline
         time.sleep(0.02)
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (row["value"], row["sink"], row["why"]) == (0.0, "otlp.logs", str(backend.status))
+    assert (row["value"], row["exporter"], row["why"]) == (0.0, "otlp.logs", str(backend.status))
     receiver.end()
     receiver.start()
     time.sleep(0.3)

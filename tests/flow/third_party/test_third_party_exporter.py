@@ -143,7 +143,7 @@ def test_a_receiver_exports_with_retries_and_dead_letters(installed: str, tmp_pa
         assert served.end(15) == 0
     assert (first["trace_id"], first["value"]) == (f"{1:032x}", 1.0)
     (refused,) = [json.loads(line) for line in dead.read_text().splitlines()]
-    assert (refused["trace_id"], refused["sink"], refused["why"]) == (f"{2:032x}", "polite_http", "400")
+    assert (refused["trace_id"], refused["exporter"], refused["why"]) == (f"{2:032x}", "polite_http", "400")
     assert service.accepted[-1]["trace_id"] == f"{3:032x}"
     assert len(service.bodies) == 4
     assert service.tenants == {"shop"}
@@ -185,6 +185,6 @@ def test_a_process_exports_and_counts_what_was_refused(installed: str, tmp_path:
     counts = json.loads(ran.stdout.splitlines()[-1])
     assert [row["agent"] for row in service.accepted] == ["first"]
     (refused,) = [json.loads(line) for line in dead.read_text().splitlines()]
-    assert (refused["agent"], refused["sink"], refused["why"]) == ("second", "polite_http", "the service refused them")
+    assert (refused["agent"], refused["exporter"], refused["why"]) == ("second", "polite_http", "the service refused them")
     assert counts["results.exported{exporter=polite_http}"] == counts["results.dead_letters{exporter=polite_http}"] == 1
     assert counts["results.queued{exporter=polite_http}"] == 0

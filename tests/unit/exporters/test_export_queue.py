@@ -103,7 +103,7 @@ def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[
     assert exporter.taken == ids(*(number for number in range(20) if number != 13))
     assert sorted(acknowledged) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert (row["result_id"], row["sink"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
+    assert (row["result_id"], row["exporter"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
     assert (tally.get("results.export_failed"), tally.get("results.dead_letters"), tally.get("results.exported")) == (1, 1, 19)
 
 

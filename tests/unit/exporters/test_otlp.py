@@ -250,7 +250,7 @@ def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(r
     sink.export([report("scored")])
     sink.close(0.5)
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (row["sink"], row["why"]) == ("otlp.spans", "not delivered before the end (UNAVAILABLE)")
+    assert (row["exporter"], row["why"]) == ("otlp.spans", "not delivered before the end (UNAVAILABLE)")
 
 
 def test_a_file_that_cannot_be_used_is_refused_at_start():

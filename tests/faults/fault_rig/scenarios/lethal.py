@@ -61,5 +61,5 @@ def lethal(folder: Path, *, traces: int, runs: int) -> Outcome:
 def _letters(folder: Path) -> Counter[str]:
     """Failed results in the dead-letter file, by trace."""
     rows: list[dict[str, Any]] = rows_of(folder / "kept" / "dead_letter.jsonl")
-    assert all((row["outcome"], row["explanation"], row["sink"]) == ("failed", "crashed", "evaluation") for row in rows), rows
+    assert all((row["outcome"], row["explanation"], row["exporter"]) == ("failed", "crashed", "evaluation") for row in rows), rows
     return Counter(row["trace_id"] for row in rows)
