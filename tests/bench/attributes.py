@@ -1,6 +1,6 @@
 """What each attribute costs a run that a configuration asks for, by `match`, as a label or as a reference.
 
-Run it by hand: ``python tests/bench/attributes.py``. 20-span runs judged by one scorer, on one thread; the least CPU time of
+Run it by hand: ``python tests/bench/attributes.py``. 20-span runs evaluated by one scorer, on one thread; the least CPU time of
 many rounds, taken in turn with the same runs and nothing asked for. An attribute is on the run's own span, on its resource,
 or nowhere.
 """

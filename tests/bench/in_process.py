@@ -114,7 +114,7 @@ def main() -> int:
     run = (middle["ours"][1] - middle["nothing"][1] - callbacks) * SPANS
     print(f"one run of {SPANS} spans, read, scored by {len(SCORERS)} scorers and emitted: {run:.0f} us of a worker thread")
     held = (middle["wrapped"][1] - middle["batch"][1]) * SPANS
-    print(f"the same through the wrapper, its root held, judged and exported with its scores: {held:.0f} us of its threads")
+    print(f"the same through the wrapper, its root held, evaluated and exported with its scores: {held:.0f} us of its threads")
     for provider, _ in providers.values():
         provider.shutdown()
     loggers.shutdown()

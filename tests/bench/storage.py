@@ -5,7 +5,7 @@
 Cost: the same 512-span batches go to `otel-eval serve` without storage, with storage whose acknowledgements wait for the
 disk, and with storage that does not wait. CPU is the server process's own, user and system, over everything. Restart: a
 receiver is killed with 100,000 acknowledged spans on disk; from the start of the next one until it is ready and until its
-first verdict. Segments: the kernel's share of writing and syncing a MiB, in files that are new and in files that are
+first result. Segments: the kernel's share of writing and syncing a MiB, in files that are new and in files that are
 written over. Stores: whole requests written by several threads, each waiting until its own is on the disk, by our journal,
 SQLite and, where it is installed, LMDB; then all of it read again.
 """

@@ -2,7 +2,7 @@
 
     python tests/faults [--quick] [FAULT ...]
 
-Each fault is a row: what was done and how often; verdicts lost, duplicated (two result ids for one), wrong (unlike the
+Each fault is a row: what was done and how often; results lost, duplicated (two result ids for one), wrong (unlike the
 reference, which is counted out by hand and by `otel-eval replay`). Exit 1 if one is not 0. Takes some minutes.
 """
 

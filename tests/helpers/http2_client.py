@@ -52,7 +52,7 @@ class Frames:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 5)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, _PLAIN))
-        self.told: list[tuple[int, int, bytes]] = []  # kind, stream, payload of what came
+        self.response: list[tuple[int, int, bytes]] = []  # kind, stream, payload of what came
         self._stream, self._rest = -1, b""
         self._windows = {0: 65535}
         self._first = 65535  # the window of a new stream
@@ -90,7 +90,7 @@ class Frames:
         """Whether the other side has ended it."""
         return any(
             kind in (RESET, GOAWAY) or (kind == HEADERS and b"grpc-status" in said)
-            for kind, on, said in self.told
+            for kind, on, said in self.response
             if on == stream
         )
 
@@ -110,7 +110,7 @@ class Frames:
         return found != b""
 
     def _heard(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        self.told.append((kind, stream, payload))
+        self.response.append((kind, stream, payload))
         if kind == WINDOW:
             self._windows[stream] = self._windows.get(stream, 0) + int.from_bytes(payload)
         elif kind == SETTINGS and not flags & _ACK:
@@ -131,7 +131,7 @@ class Frames:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.ended(stream) and self.listen(0.2):
             pass
-        return b"".join(payload for kind, on, payload in self.told if on == stream and kind == HEADERS)
+        return b"".join(payload for kind, on, payload in self.response if on == stream and kind == HEADERS)
 
     def close(self) -> None:
         """End the connection."""

@@ -27,7 +27,7 @@ def judge(trace_id: bytes, frames: list[Any], why: str) -> Report:
 
 
 class Program:
-    """A source whose handover is judged and emitted, as the application composes it; `traces` remembers what came."""
+    """A source whose handover is evaluated and emitted, as the application composes it; `traces` remembers what came."""
 
     def __init__(
         self, *, limits: InProcessLimits | None = None, signals: Any = None, tick_s: float = 0.05, **providers: Any

@@ -1,7 +1,7 @@
-"""Do the books balance: for every acknowledged run exactly one verdict of each scorer, and the right one.
+"""Do the books balance: for every acknowledged run exactly one result of each scorer, and the right one.
 
-Knows rows of results, from JSON Lines or from a sink, and the reference. A logical verdict is a run's, an evaluation's and a
-scorer's; of its revisions the last counts. The same result id seen twice is one verdict delivered twice.
+Knows rows of results, from JSON Lines or from an endpoint, and the reference. A logical result is a run's, an evaluation's and a
+scorer's; of its revisions the last counts. The same result id seen twice is one result delivered twice.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Books:
     """What does not balance.
 
     Attributes:
-        lost: verdicts that are missing.
-        duplicated: verdicts given under two result ids for one revision, or again under a further revision without need.
-        wrong: verdicts that the reference does not share.
+        lost: results that are missing.
+        duplicated: results given under two result ids for one revision, or again under a further revision without need.
+        wrong: results that the reference does not share.
         repeated: deliveries of a result id beyond the first.
-        revised: verdicts with more than one revision.
+        revised: results with more than one revision.
         examples: a few examples of what is wrong, for the message.
     """
 
@@ -64,28 +64,28 @@ def balance(runs: Iterable[Run], acknowledged: set[int], rows: Iterable[dict[str
 
     Args:
         runs: everything that was sent.
-        acknowledged: the numbers of those that must have verdicts; the others may have one, or part of one.
+        acknowledged: the numbers of those that must have results; the others may have one, or part of one.
         rows: what was delivered.
-        revisions: whether a verdict may have been revised; the last revision must be right.
+        revisions: whether a result may have been revised; the last revision must be right.
     """
     books = Books()
-    verdicts = _by_verdict(rows, books)
+    results = _by_scorer(rows, books)
     for run in runs:
         if run.number in acknowledged:
             for scorer, expected in by_hand(run).items():
-                _compare(books, verdicts.get((trace_id(run.number).hex(), scorer), {}), expected, revisions, f"{run} {scorer}")
+                _compare(books, results.get((trace_id(run.number).hex(), scorer), {}), expected, revisions, f"{run} {scorer}")
     return books
 
 
-def _by_verdict(rows: Iterable[dict[str, Any]], books: Books) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
-    verdicts: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+def _by_scorer(rows: Iterable[dict[str, Any]], books: Books) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    results: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     seen: Counter[str] = Counter()
     for row in rows:
         if row["evaluation"] == "rig":
             seen[row["result_id"]] += 1
-            verdicts.setdefault((row["trace_id"], row["scorer"]), {})[row["result_id"]] = row
+            results.setdefault((row["trace_id"], row["scorer"]), {})[row["result_id"]] = row
     books.repeated = sum(count - 1 for count in seen.values())
-    return verdicts
+    return results
 
 
 def _compare(

@@ -27,7 +27,7 @@ class Outcome:
     Attributes:
         done: what was done, in words.
         times: how often the fault happened.
-        books: whether every acknowledged run has its verdicts.
+        books: whether every acknowledged run has its results.
         other: what else was seen, in words and figures.
     """
 
@@ -74,7 +74,7 @@ def scored(service: Service, numbers: set[int], within_s: float, rows: Callable[
 
 
 def settled(service: Service, runs: Sequence[Run], sender: Sender, *, within_s: float, revisions: bool = False) -> Books:
-    """Wait for the verdicts, end the process in peace, and balance the books."""
+    """Wait for the results, end the process in peace, and balance the books."""
     scored(service, sender.acknowledged, within_s)
     code = service.terminate()
     assert code == 0, f"ended with {code}: {service.said()[-3:]}"

@@ -1,4 +1,4 @@
-"""What the verdicts must be, told twice: counted out by hand here, and by `otel-eval replay` over the same spans.
+"""What the results must be, computed twice: counted out by hand here, and by `otel-eval replay` over the same spans.
 
 Knows the evaluation that the rig uses. The arithmetic is written anew, from the scorers' documentation.
 """
@@ -29,11 +29,11 @@ EVALUATION: Final[dict[str, Any]] = {
 }
 CONVENTIONS: Final = {"records_tool_spans": ["rig"]}
 """Of the spans' scope: a run without tool spans made no call."""
-Verdicts = dict[str, tuple[str, float | None]]
+Results = dict[str, tuple[str, float | None]]
 """Scorer to outcome and value."""
 
 
-def by_hand(run: Run) -> Verdicts:
+def by_hand(run: Run) -> Results:
     """What each scorer must say of a whole run."""
     tools = [call.tool for call in run.calls]
     kept = [tools.count("search") <= 2, tools.count("refund") == 1]
@@ -46,9 +46,9 @@ def by_hand(run: Run) -> Verdicts:
     }
 
 
-def replayed(runs: Iterable[Run]) -> dict[str, Verdicts]:
+def replayed(runs: Iterable[Run]) -> dict[str, Results]:
     """What `replay` says of the same spans, by trace id."""
-    found: dict[str, Verdicts] = {}
+    found: dict[str, Results] = {}
     with tempfile.TemporaryDirectory() as folder:
         stored = Path(folder) / "stored.bin"
         stored.write_bytes(body([span for run in runs for span in run.spans()]))
@@ -69,8 +69,8 @@ def agree(runs: list[Run]) -> None:
     for run in runs:
         mine, theirs = by_hand(run), stored[trace_id(run.number).hex()]
         assert mine.keys() == theirs.keys()
-        for scorer, verdict in mine.items():
-            assert same(verdict, theirs[scorer]), (run, scorer, verdict, theirs[scorer])
+        for scorer, result in mine.items():
+            assert same(result, theirs[scorer]), (run, scorer, result, theirs[scorer])
 
 
 def same(one: tuple[str, float | None], other: tuple[str, float | None]) -> bool:

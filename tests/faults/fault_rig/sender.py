@@ -73,7 +73,7 @@ class Sender:
     Attributes:
         acknowledged: numbers of the runs of which every span was acknowledged.
         taken: spans that were acknowledged, each once.
-        told: how often each answer was given: "ok", "refused", "lost" (no answer), "rejected" (for good).
+        answers: how often each answer was given: "ok", "refused", "lost" (no answer), "rejected" (for good).
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Sender:
         self._channel, self._metadata = channel, (("authorization", f"Bearer {token}"),) if token else ()
         self._lock = threading.Lock()  # guards what follows
         self.acknowledged: set[int] = set()
-        self.told: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
         self.taken = 0
         self.stopped = threading.Event()
 
@@ -129,7 +129,7 @@ class Sender:
         while time.monotonic() < deadline and not self.stopped.is_set():
             answer = connection.send(request.body)
             with self._lock:
-                self.told[answer] += 1
+                self.answers[answer] += 1
             if answer == "ok":
                 return self._book(request)
             if answer == "rejected":

@@ -26,7 +26,7 @@ COLUMNS: Final = ("fault", "what was done", "times", "lost", "duplicated", "wron
 
 
 def main() -> int:
-    """Play the faults that are asked for; 1 if one costs a verdict or cannot be played."""
+    """Play the faults that are asked for; 1 if one costs a result or cannot be played."""
     parser = argparse.ArgumentParser()
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="the beginning of a fault's name; all when left out")
     parser.add_argument("--quick", action="store_true", help="the numbers of the tests")

@@ -171,9 +171,13 @@ def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.
         assert re.fullmatch(r"not ready: evaluation has made no progress for \d+ s\n", body)
         assert got(server, "/healthz")[0] == 200
         assert grpc_health(bound) == NOT_SERVING
-        told = json.loads(got(server, "/status")[2])
-        assert (told["ready"], told["evaluation"]["state"], len(told["evaluation"]["trace_id"])) == (False, "stalled", 32)
-        assert told["evaluation"]["trace_id"] in caplog.text
+        status_values = json.loads(got(server, "/status")[2])
+        assert (status_values["ready"], status_values["evaluation"]["state"], len(status_values["evaluation"]["trace_id"])) == (
+            False,
+            "stalled",
+            32,
+        )
+        assert status_values["evaluation"]["trace_id"] in caplog.text
         assert "not ready: evaluation has made no progress" in got(server, "/status", Accept="text/html")[2]
         assert metrics(server)["otel_eval_processor_current_evaluation_duration_seconds"] > 0
     finally:
@@ -217,14 +221,14 @@ def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
     """What came, what was refused, what is open, what left."""
     server, bound = begin(traces={"decision_wait": 5, "decision_wait_partial": 6})
     send(bound, "a", "b")
-    told = metrics(server)
-    assert told['otel_eval_receiver_accepted_spans_total{receiver="otlp",transport="grpc"}'] == 2
-    assert told['otel_eval_receiver_accepted_spans_total{receiver="otlp",transport="http"}'] == 0
-    assert told['otel_eval_receiver_refused_spans_total{receiver="otlp",transport="grpc"}'] == 0
-    assert told['otel_eval_receiver_requests_total{receiver="otlp",transport="grpc",outcome="success"}'] == 2
-    assert told["otel_eval_processor_traces_on_memory"] == 2
-    assert told["otel_eval_processor_oldest_trace_age_seconds"] > 0
-    assert told["otel_eval_process_uptime_seconds_total"] > 0
+    status_values = metrics(server)
+    assert status_values['otel_eval_receiver_accepted_spans_total{receiver="otlp",transport="grpc"}'] == 2
+    assert status_values['otel_eval_receiver_accepted_spans_total{receiver="otlp",transport="http"}'] == 0
+    assert status_values['otel_eval_receiver_refused_spans_total{receiver="otlp",transport="grpc"}'] == 0
+    assert status_values['otel_eval_receiver_requests_total{receiver="otlp",transport="grpc",outcome="success"}'] == 2
+    assert status_values["otel_eval_processor_traces_on_memory"] == 2
+    assert status_values["otel_eval_processor_oldest_trace_age_seconds"] > 0
+    assert status_values["otel_eval_process_uptime_seconds_total"] > 0
 
 
 def test_version_and_extension_are_shown(begin: Begin) -> None:
@@ -239,10 +243,10 @@ def test_version_and_extension_are_shown(begin: Begin) -> None:
 def delivered(server: Server, runs: int) -> dict[str, float]:
     """The metrics once the results of so many runs have left."""
     until = time.monotonic() + 10
-    while (told := metrics(server)).get('otel_eval_exporter_sent_results_total{exporter="jsonl"}', 0) < runs:
+    while (status_values := metrics(server)).get('otel_eval_exporter_sent_results_total{exporter="jsonl"}', 0) < runs:
         assert time.monotonic() < until
         time.sleep(0.05)
-    return told
+    return status_values
 
 
 def test_names_from_spans_are_labels_of_score_metrics_alone(begin: Begin, capfd: Any) -> None:
@@ -251,9 +255,9 @@ def test_names_from_spans_are_labels_of_score_metrics_alone(begin: Begin, capfd:
     send(bound, "first")
     before = {each for each in delivered(server, 1) if "gen_ai_agent_name" not in each}
     send(bound, 'x"} 1\n# TYPE x counter\r\n\x1b[31m</script>', "a" * 100_000, *(f"agent {number}" for number in range(30)))
-    told = delivered(server, 33)
-    assert {each for each in told if "gen_ai_agent_name" not in each} == before
-    agents = {found[1] for each in told if (found := re.search(r'gen_ai_agent_name="((?:[^"\\]|\\.)*)"', each))}
+    status_values = delivered(server, 33)
+    assert {each for each in status_values if "gen_ai_agent_name" not in each} == before
+    agents = {found[1] for each in status_values if (found := re.search(r'gen_ai_agent_name="((?:[^"\\]|\\.)*)"', each))}
     assert len(agents) == 33
     assert max(map(len, agents)) == 200
     assert 'x\\"} 1\\n# TYPE x counter\r\\n\x1b[31m</script>' in agents
@@ -277,9 +281,9 @@ def test_the_status_tells_what_was_lost_and_why(begin: Begin) -> None:
     provider.shutdown()
     send(bound, "c")
     status, kind, text = got(server, "/status")
-    told = json.loads(text)
-    assert (status, kind, told["ready"], told["traces"]["open"]) == (200, "application/json", True, 1)
-    assert told["drops"]["spans_over_limit"]["count"] == 1
+    status_values = json.loads(text)
+    assert (status, kind, status_values["ready"], status_values["traces"]["open"]) == (200, "application/json", True, 1)
+    assert status_values["drops"]["spans_over_limit"]["count"] == 1
     status, kind, text = got(server, "/status", Accept="text/html,*/*")
     assert (status, kind) == (200, "text/html; charset=utf-8")
     assert "over max_spans_per_trace" in text
@@ -304,13 +308,13 @@ def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None
     while (counts := server.counts())["traces_without_run"] < 1 or counts.get("results.exported{exporter=jsonl}", 0) < 2:
         assert time.monotonic() < until
         time.sleep(0.05)
-    told = metrics_text(server)
-    assert 'otel_eval_processor_spans_without_run_total{scope="odd\\"?scope"} 1' in told
-    assert "otel_eval_processor_traces_without_run_total 1" in told
-    assert "otel_eval_processor_runs_unmatched_total 1" in told
-    assert 'otel_eval_results_skipped_total{reason="not_applicable"} 1' in told
-    assert 'otel_eval_scorer_results_total{error_type="ZeroDivisionError",outcome="failed",scorer="mine, too"} 1' in told
-    assert 'otel_eval_exporter_queued_results{exporter="jsonl"} 0' in told
+    status_values = metrics_text(server)
+    assert 'otel_eval_processor_spans_without_run_total{scope="odd\\"?scope"} 1' in status_values
+    assert "otel_eval_processor_traces_without_run_total 1" in status_values
+    assert "otel_eval_processor_runs_unmatched_total 1" in status_values
+    assert 'otel_eval_results_skipped_total{reason="not_applicable"} 1' in status_values
+    assert 'otel_eval_scorer_results_total{error_type="ZeroDivisionError",outcome="failed",scorer="mine, too"} 1' in status_values
+    assert 'otel_eval_exporter_queued_results{exporter="jsonl"} 0' in status_values
     page = json.loads(got(server, "/status")[2])
     assert page["unevaluated"] == {
         "runs_unmatched": 1,

@@ -140,7 +140,7 @@ def said(process: subprocess.Popen[str], wanted: str) -> str:
 
 
 def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> None:
-    """Open traces are judged by the new ones; a file that cannot be used is one line, and the old ones stay."""
+    """Open traces are evaluated by the new ones; a file that cannot be used is one line, and the old ones stay."""
     settle = ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}"
     path = config(SCORER, more=settle)
     with serving(path) as process:
@@ -234,12 +234,12 @@ def test_with_json_every_line_is_json_from_every_logger(config: Write) -> None:
         capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    told = {(line["logger"], line["message"].split("(")[0].strip()): line for line in lines}
-    assert ("some.library", "two\nlines %d") in told
-    assert ("some.library", "%d") in told
-    assert told["some.library", "it failed"]["exception"] == "ValueError"
-    assert ("otel_eval", "unexpected KeyError in thread worker") in told
-    assert ("otel_eval", "unexpected OSError that could not be raised") in told
+    by_message = {(line["logger"], line["message"].split("(")[0].strip()): line for line in lines}
+    assert ("some.library", "two\nlines %d") in by_message
+    assert ("some.library", "%d") in by_message
+    assert by_message["some.library", "it failed"]["exception"] == "ValueError"
+    assert ("otel_eval", "unexpected KeyError in thread worker") in by_message
+    assert ("otel_eval", "unexpected OSError that could not be raised") in by_message
     assert any(line["logger"] == "py.warnings" for line in lines)
     assert "SECRET" not in done.stderr
 

@@ -37,23 +37,23 @@ def body(*spans: int) -> bytes:
 
 
 class Keeper:
-    """Remembers what it was told."""
+    """Remembers what it was calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int]] = []
         self.changed = threading.Condition()
 
     def passed(self, requests: Any, spans: Any) -> None:
         with self.changed:
-            self.told += [("rest", each.place) for each in requests] + [("span", each.place) for each in spans]
+            self.calls += [("rest", each.place) for each in requests] + [("span", each.place) for each in spans]
             self.changed.notify_all()
 
     def dropped(self, ack: Ack) -> None:
-        self.told.append(("dropped", ack.place))
+        self.calls.append(("dropped", ack.place))
 
     def heard(self, *wanted: tuple[str, int]) -> bool:
         with self.changed:
-            return self.changed.wait_for(lambda: sorted(self.told) == sorted(wanted), 5)
+            return self.changed.wait_for(lambda: sorted(self.calls) == sorted(wanted), 5)
 
 
 class Assembly:
@@ -133,7 +133,7 @@ def test_a_request_that_is_not_taken_is_dropped(backend: Backend) -> None:
     with stage(backend, journal) as forward:
         with pytest.raises(Overloaded):
             take(forward, body(1, 2), Assembly(full=True))
-        assert journal.told == [("dropped", 1)]
+        assert journal.calls == [("dropped", 1)]
     assert arrived(backend) == []
 
 
@@ -166,7 +166,7 @@ def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backen
 
 
 def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) -> None:
-    """Their former request is told, and the copy stands for them after a restart."""
+    """Their former request is calls, and the copy stands for them after a restart."""
     journal, again = Keeper(), Keeper()
     with stage(backend, journal) as forward:
         take(forward, body(1, 2), Assembly())
@@ -182,7 +182,7 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
     with stage(backend, again) as forward:
         former = {(TRACE, (1).to_bytes(8))}
         forward.resume(unsent(body(1, 2), waiting=cut, moved=former), lambda _: True)
-        assert again.told == [("dropped", 5)]
+        assert again.calls == [("dropped", 5)]
         forward.resume(unsent(copy, held=True), lambda _: True)
         assert forward.counts()["forward.held_spans"] == 1
         assert forward.counts()["forward.waiting_bytes{signal=traces}"] == 0
@@ -193,4 +193,4 @@ def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) ->
     journal = Keeper()
     forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal, signals=("logs",))
     forward.resume(unsent(body(1)), lambda _: True)
-    assert journal.told == [("dropped", 5)]
+    assert journal.calls == [("dropped", 5)]

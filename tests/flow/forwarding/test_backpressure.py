@@ -135,7 +135,7 @@ def test_headers_of_the_configuration_are_sent(backend: Any, protocol: str) -> N
 
 
 def test_a_root_that_comes_after_everything_was_forgotten_does_not_wait(backend: Any) -> None:
-    """No verdict would ever come for it."""
+    """No result would ever come for it."""
     body = agent_programs.protobuf(agent_programs.play(5, traces=1))
     with backends.forwarding(backend, traces={"decision_wait": "50ms", "decision_wait_partial": "50ms", "grace_period": 0}) as (
         server,

@@ -165,7 +165,7 @@ def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any,
 
 
 def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> None:
-    """They are counted; its trace is judged by the new evaluations all the same."""
+    """They are counted; its trace is evaluated by the new evaluations all the same."""
     run = run_of(1)
     other = {"evaluations": [evaluation("tool_errors", span="another run")]}
     with backends.forwarding(backend, **other, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}) as (

@@ -189,7 +189,7 @@ def test_a_thousand_random_requests_go_through(backend: Any) -> None:
 
 
 def test_only_a_runs_own_span_waits(backend: Any) -> None:
-    """Children leave while their trace is open, the root only when it is judged."""
+    """Children leave while their trace is open, the root only when it is evaluated."""
     spans = agent_programs.play(5, traces=2)
     with backends.forwarding(backend, traces={"decision_wait": "3s", "decision_wait_partial": "3s"}) as (server, bound):
         begun = time.monotonic()

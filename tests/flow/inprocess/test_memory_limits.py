@@ -88,13 +88,13 @@ def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path, caplo
     program.provider.shutdown()
     assert len(warnings(caplog, "raise the limit", "traces.max_bytes_per_trace")) == 1
     there = received([sent.get_finished_spans()[:-1], sent.get_finished_spans()[-1:]], tmp_path / "there.jsonl", limits)
-    assert told(here) == told(there)
-    assert told(here) == [
+    assert summary(here) == summary(there)
+    assert summary(here) == [
         ("skipped", "incomplete", "incomplete: more than 1048576 bytes (traces.max_bytes_per_trace)", "overflow")
     ]
 
 
-def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def summary(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["outcome"], row["reason"], row["explanation"], row["completeness"]) for row in rows]
 
 

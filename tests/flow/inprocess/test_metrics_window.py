@@ -18,7 +18,7 @@ SCORERS = [
 INTENTS = ("return", "refund", "refund", "refund", "return")
 
 
-def told(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
+def gauges(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
     """Five runs with one search more each, and every point of the windows by gauge and scorer, label or quantile."""
     config = {**config, "conventions": {"records_tool_spans": ["app"]}}
     reader, provider = InMemoryMetricReader(), TracerProvider(shutdown_on_exit=False)
@@ -47,7 +47,7 @@ def told(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
 
 def test_metrics_tell_of_the_latest_runs():
     """One of five passed; of the last three runs two wanted a refund, as `window` of the scorer says."""
-    got = told({"signals": ["metrics"], "evaluations": [{"name": "e", "scorers": SCORERS}]})
+    got = gauges({"signals": ["metrics"], "evaluations": [{"name": "e", "scorers": SCORERS}]})
     name = "otel_eval.window."
     assert got[(f"{name}results", "tool_call_count")] == 5
     assert got[(f"{name}pass_rate", "tool_call_count")] == pytest.approx(1 / 5)
@@ -60,4 +60,4 @@ def test_metrics_tell_of_the_latest_runs():
 @pytest.mark.parametrize("window", [{"time": 0}, {"results": 0}])
 def test_a_window_of_nothing_is_off(window: dict[str, int]):
     """No metric of it is there."""
-    assert told({"signals": ["metrics"], "window": window, "evaluations": [{"name": "e", "scorers": SCORERS}]}) == {}
+    assert gauges({"signals": ["metrics"], "window": window, "evaluations": [{"name": "e", "scorers": SCORERS}]}) == {}

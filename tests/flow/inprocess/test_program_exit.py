@@ -58,9 +58,9 @@ def test_scores_of_the_last_run_leave_as_a_span_of_the_same_trace(ours_first: bo
         assert provider.force_flush()
     provider.shutdown()
     assert evaluations(exporter) == ["evaluate e"]
-    run, judged = exporter.get_finished_spans()[-2:] if exporter.get_finished_spans()[-1].events else [None, None]
-    assert judged is not None
-    assert (judged.context.trace_id, judged.attributes["openinference.span.kind"]) == (run.context.trace_id, "EVALUATOR")
+    run, evaluated = exporter.get_finished_spans()[-2:] if exporter.get_finished_spans()[-1].events else [None, None]
+    assert evaluated is not None
+    assert (evaluated.context.trace_id, evaluated.attributes["openinference.span.kind"]) == (run.context.trace_id, "EVALUATOR")
 
 
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "batch first"])

@@ -236,7 +236,7 @@ def test_a_root_that_comes_again_passes_at_once():
 
 
 def test_held_spans_stay_within_what_assembly_may_hold():
-    """The oldest run is judged on what it has when room is short."""
+    """The oldest run is evaluated on what it has when room is short."""
     backend = Backend()
     exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "50s", "decision_wait_partial": "50s", "max_traces": 10}})
     provider, tracer = traced(exporter)

@@ -62,8 +62,8 @@ def agent(provider: TracerProvider, runs: int = 1) -> None:
     for _ in range(runs):
         with tracer.start_as_current_span("invoke_agent", attributes={"gen_ai.operation.name": "invoke_agent"}):
             for name in TOOLS:
-                told = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
-                with tracer.start_as_current_span(f"execute_tool {name}", attributes=told):
+                summary = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+                with tracer.start_as_current_span(f"execute_tool {name}", attributes=summary):
                     pass
 
 
@@ -89,7 +89,7 @@ def within(seconds: float, there: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def told(row: dict[str, Any]) -> tuple[Any, ...]:
+def summary(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["scorer"], row["outcome"], row["value"], row["passed"], row["revision"], row["completeness"], row["result_id"]
 
 
@@ -124,13 +124,13 @@ def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable
     ]  # fmt: skip
     spans = [span for span in memory.get_finished_spans() if span.name != "evaluate e"]
     again = replayed(list(spans), config_of(endpoint.url), tmp_path)
-    assert sorted(map(told, live)) == sorted(map(told, again))
+    assert sorted(map(summary, live)) == sorted(map(summary, again))
     assert [row["scorer"] for row in again] == ["tool_errors", "careful", "tool_correctness"]
     assert "SECRET" not in path.read_text(encoding="utf-8")
 
 
 def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], tmp_path: Path):
-    """And waits for it when it is told to stop."""
+    """And waits for it when it stops."""
     endpoint, path = serve(reading(after_s=0.5)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
@@ -274,11 +274,11 @@ def test_a_share_of_traces_is_evaluated_and_it_is_the_same_share_everywhere(serv
     assert sum(row["scorer"] == "tool_errors" for row in live) == 60
     assert 0 < sum(row["scorer"] == "careful" for row in live) < 45
     spans = [span for span in memory.get_finished_spans() if span.name != "evaluate e"]
-    assert sorted(map(told, live)) == sorted(map(told, replayed(list(spans), config | {"exporters": {}}, tmp_path)))
+    assert sorted(map(summary, live)) == sorted(map(summary, replayed(list(spans), config | {"exporters": {}}, tmp_path)))
 
 
 def test_replay_prints_a_runs_scores_together(serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """One table for each run, and an exit code that counts the judge's verdict."""
+    """One table for each run, and an exit code that counts the judge's result."""
     endpoint, memory = serve(reading(after_s=0.1)), InMemorySpanExporter()
     with traced(SimpleSpanProcessor(memory)) as provider:
         agent(provider, runs=10)

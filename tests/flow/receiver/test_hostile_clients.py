@@ -83,8 +83,8 @@ def test_a_zstd_frame_cannot_ask_for_a_great_window(start: Any) -> None:
     magic, header, window_of_512_mib, block = b"\x28\xb5\x2f\xfd", b"\0", b"\x98", b"\x09\0\0x"
     _, bound = start()
     greedy = magic + header + window_of_512_mib + block
-    status, told = posted(bound.http, greedy, Content_Encoding="zstd")
-    assert (status, b"not zstd" in told) == (400, True)
+    status, response = posted(bound.http, greedy, Content_Encoding="zstd")
+    assert (status, b"not zstd" in response) == (400, True)
 
 
 @pytest.mark.parametrize("coding", PACKED)
@@ -111,8 +111,8 @@ def test_what_is_broken_is_bad_data(start: Any, coding: str, damage: str) -> Non
     """Nothing of it is taken."""
     _, bound = start()
     body = PACKED[coding](1_000_000)[:-20] if damage == "cut" else b"something else entirely"
-    status, told = posted(bound.http, body, Content_Encoding=coding)
-    assert (status, coding.encode() in told) == (400, True)
+    status, response = posted(bound.http, body, Content_Encoding=coding)
+    assert (status, coding.encode() in response) == (400, True)
 
 
 def document(depth: int) -> bytes:
@@ -173,7 +173,7 @@ def _pushed(connection: socket.socket, data: bytes) -> None:
     try:
         connection.sendall(data)
     except OSError:
-        return  # it was told enough
+        return  # it was response enough
 
 
 def test_calls_without_a_message_delay_no_other_client(start: Any, channel: Any) -> None:
@@ -235,11 +235,11 @@ def test_great_metadata_is_refused(start: Any, channel: Any) -> None:
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize(("service", "told"), [(b"", b"\x08\x01"), (sized(1, TRACES.split("/")[1].encode()), b"\x08\x01")])
-def test_health_is_served(start: Any, channel: Any, service: bytes, told: bytes) -> None:
+@pytest.mark.parametrize(("service", "response"), [(b"", b"\x08\x01"), (sized(1, TRACES.split("/")[1].encode()), b"\x08\x01")])
+def test_health_is_served(start: Any, channel: Any, service: bytes, response: bytes) -> None:
     """Of the whole and of each service."""
     _, bound = start()
-    assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(service, timeout=5) == told
+    assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(service, timeout=5) == response
 
 
 def test_health_of_an_unknown_service_is_not_found(start: Any, channel: Any) -> None:

@@ -39,7 +39,7 @@ def dial() -> Iterator[Callable[[str], Frames]]:
 
 
 @pytest.mark.parametrize(
-    ("more", "data", "told"),
+    ("more", "data", "response"),
     [
         ((b"grpc-encoding", b"nonsense"), message(b"", 1), b"grpc-status"),
         ((b"x", b"y"), message(b"xx", 1), b"\x0213"),  # compressed without grpc-encoding: INTERNAL, as gRPC asks
@@ -51,11 +51,11 @@ def dial() -> Iterator[Callable[[str], Frames]]:
     ],
     ids=["encoding", "flag", "4 GiB", "cut", "base64", "upper case", "control characters"],
 )
-def test_a_request_that_is_no_call_gets_an_error(start: Any, dial: Any, more: Any, data: bytes, told: bytes) -> None:
+def test_a_request_that_is_no_call_gets_an_error(start: Any, dial: Any, more: Any, data: bytes, response: bytes) -> None:
     """The next one on the same connection is served."""
     _, bound = start(http=None)
     client = dial(bound.grpc)
-    assert told in client.answer(client.call(more, data=data))
+    assert response in client.answer(client.call(more, data=data))
     assert b"\x010" in client.answer(client.call(data=message(b"")))
 
 
@@ -133,7 +133,7 @@ def _poured(client: Frames, data: bytes) -> None:
     try:
         client.socket.sendall(data)
     except OSError:
-        return  # it was told enough
+        return  # it was response enough
 
 
 def test_halves_of_messages_are_not_waited_for_while_memory_grows(

@@ -73,7 +73,7 @@ def both(**files: Any) -> dict[str, Tls]:
 
 
 def test_exporters_deliver_by_tls(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
-    """With the authority that they were told to trust."""
+    """With the authority that they were message to trust."""
     _, bound = start(**both(**authority.issue("server")))
     assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
     assert intake.names() == ["a"]
@@ -223,7 +223,7 @@ def test_plain_text_to_a_secure_port_breaks_nothing(start: Any, intake: Any, aut
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "message"),
     [
         ({"cert_file": "/nowhere"}, "tls.cert_file: '/nowhere' cannot be read"),
         ({"key_file": "/nowhere"}, "tls.key_file: '/nowhere' cannot be read"),
@@ -234,7 +234,7 @@ def test_plain_text_to_a_secure_port_breaks_nothing(start: Any, intake: Any, aut
     ],
 )
 def test_files_that_cannot_be_used_stop_the_start(
-    intake: Any, authority: Authority, protocol: str, broken: dict[str, str], told: str
+    intake: Any, authority: Authority, protocol: str, broken: dict[str, str], message: str
 ) -> None:
     """In one line that names the key and the file, and nothing listens."""
     other = "http" if protocol == "grpc" else "grpc"
@@ -242,7 +242,7 @@ def test_files_that_cannot_be_used_stop_the_start(
     receiver = OtlpServer(**{protocol: "127.0.0.1:0", other: None, f"{protocol}_tls": tls}, consumer=intake)
     with pytest.raises(ConfigError, match=r"^receivers\.otlp\.protocols\." + protocol) as caught:
         receiver.start()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

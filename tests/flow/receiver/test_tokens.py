@@ -153,7 +153,7 @@ def test_what_is_no_file_is_not_read_as_one(tmp_path: Path, plant: Callable[[Pat
 
 
 def test_every_token_is_compared_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever of them fits, and if none does; by digests, so that no length or prefix of one is told by time."""
+    """Whichever of them fits, and if none does; by digests, so that the time shows no length or prefix of one."""
     compared: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr("hmac.compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
     file = tmp_path / "tokens"
@@ -186,11 +186,11 @@ def test_an_unset_variable_stops_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "options", "told"), [("0.0.0.0", {}, "every client"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
+    ("host", "options", "message"), [("0.0.0.0", {}, "every client"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
 )
-def test_an_open_receiver_is_reported_at_the_start(start: Any, host: str, options: Any, told: str | None, caplog: Any) -> None:
+def test_an_open_receiver_is_reported_at_the_start(start: Any, host: str, options: Any, message: str | None, caplog: Any) -> None:
     """Where others can reach it, and neither TLS nor a token was thought of."""
     start(grpc=f"{host}:0", http=f"{host}:0", **options)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(lines) == (2 if told else 0)
-    assert all(told in line for line in lines if told)
+    assert len(lines) == (2 if message else 0)
+    assert all(message in line for line in lines if message)

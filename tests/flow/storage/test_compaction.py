@@ -74,7 +74,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), move=st.booleans())
 def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed: int, *, move: bool):
-    """Open or judged, with what came since, whether it was moved or only read again."""
+    """Open or evaluated, with what came since, whether it was moved or only read again."""
     given_ = Storage(directory=str(tmp_path_factory.mktemp("kept")), sync=False)
     durable = Durable(given_)
     before = lived(durable, seed)

@@ -83,7 +83,7 @@ def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_res
 
 @pytest.mark.slow
 def test_kills_at_any_moment_under_load_lose_nothing_and_double_nothing(served: Make) -> None:
-    """Whatever was acknowledged has one verdict, and the right one."""
+    """Every acknowledged run has one result, and the right one."""
     receiver = served(traces={"decision_wait": "50ms", "decision_wait_partial": "100ms", "grace_period": "2s"})
     rng = random.Random(3)
     taken: dict[int, int] = {}

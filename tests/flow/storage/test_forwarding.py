@@ -187,7 +187,7 @@ def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(served: Make,
 
 
 def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
-    """And not before, though their runs are judged and forgotten."""
+    """And not before, though their runs are evaluated and forgotten."""
     storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
     receiver = forwarding(served, endpoint, traces={"decision_wait": "50ms", "grace_period": "0s"}, storage=storage)
     sent = 0

@@ -1,6 +1,6 @@
 """What must hold for any bytes at all, one function for each way in.
 
-A target takes bytes and raises if a promise is broken: a decoder gives a value or `InputError`, what it took can be judged
+A target takes bytes and raises if a promise is broken: a decoder gives a value or `InputError`, what it took can be evaluated
 and written, the extension in C agrees with Python, ours agrees with protobuf. Knows nothing of where the bytes come from.
 """
 
@@ -69,8 +69,8 @@ def use_default_limits() -> None:
     _limits.append(Limits())
 
 
-def judged(framed: SpanBatch) -> None:
-    """Whatever was taken can be judged, and the verdict is strict JSON."""
+def evaluated(framed: SpanBatch) -> None:
+    """Whatever was taken can be evaluated, and the result is strict JSON."""
     buffer = TraceBuffer(_limits[-1])
     buffer.push_many(framed.spans, 0.0)
     buffer.push_logs(framed.logs, 0.0)
@@ -97,7 +97,7 @@ def traces_protobuf(data: bytes) -> None:
         return
     if request is not None:
         _as_protobuf_says(framed, request)
-    judged(framed)
+    evaluated(framed)
 
 
 def _as_protobuf_says(framed: SpanBatch, request: Any) -> None:
@@ -126,7 +126,7 @@ def logs_protobuf(data: bytes) -> None:
         return
     for _, _, (payload, envelope), _ in framed.logs:
         envelope.event(payload)
-    judged(framed)
+    evaluated(framed)
 
 
 def traces_json(data: bytes) -> None:
@@ -139,7 +139,7 @@ def traces_json(data: bytes) -> None:
     again = read_traces(body)
     assert lost <= framed.rejected
     assert [(*span[:2], span[2][:2]) for span in again.spans] == [(*span[:2], span[2][:2]) for span in framed.spans]
-    judged(framed)
+    evaluated(framed)
 
 
 def logs_json(data: bytes) -> None:
@@ -150,7 +150,7 @@ def logs_json(data: bytes) -> None:
     except InputError:
         return
     assert [each[:3] for each in read_logs(body).logs] == [each[:3] for each in framed.logs]
-    judged(framed)
+    evaluated(framed)
 
 
 def metrics_json(data: bytes) -> None:
@@ -195,7 +195,7 @@ def stored(data: bytes) -> None:
     problems: list[str] = []
     try:
         for framed in read_file(_STORED, problems.append):
-            judged(framed)
+            evaluated(framed)
     except InputError as error:
         problems.append(str(error))
     assert not any("\n" in problem for problem in problems), problems

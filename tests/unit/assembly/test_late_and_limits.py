@@ -1,4 +1,4 @@
-"""What spans do that arrive after the verdict, and what limits do."""
+"""What spans do that arrive after the evaluation, and what limits do."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
 
 
 def test_evaluated_traces_are_dropped_first_when_room_is_short():
-    """A closed trace is given up before an open one is judged early."""
+    """A closed trace is given up before an open one is evaluated early."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=2))
     push(buffer, span("r"), trace=b"1" * 16)
     buffer.due(1)

@@ -59,7 +59,7 @@ SPECS = st.sampled_from([*PARAMETERS]).flatmap(
 )
 
 
-def told(build: Callable[[], object]) -> tuple[str, ...]:
+def message(build: Callable[[], object]) -> tuple[str, ...]:
     """What is wrong, or nothing; any other exception is the caller's."""
     try:
         build()
@@ -72,8 +72,8 @@ def told(build: Callable[[], object]) -> tuple[str, ...]:
 @given(SPECS)
 def test_no_specification_of_a_scorer_does_anything_else(spec: dict[str, Any]) -> None:
     """From Python, and within a configuration."""
-    alone = told(lambda: create_scorer(spec))
-    whole = told(lambda: load({"evaluations": [{"name": "e", "scorers": [spec]}]}))
+    alone = message(lambda: create_scorer(spec))
+    whole = message(lambda: load({"evaluations": [{"name": "e", "scorers": [spec]}]}))
     assert bool(alone) == bool(whole) or "judge" in spec  # the names of judges mean something only in the whole
     assert not [problem for problem in whole if not problem.startswith("evaluations[0].scorers[0]")]
     assert all(map(str.isprintable, whole))
@@ -83,7 +83,7 @@ def test_no_specification_of_a_scorer_does_anything_else(spec: dict[str, Any]) -
 @given(st.dictionaries(st.sampled_from([*EvalConfig.model_fields]) | TEXTS, VALUES, max_size=4))
 def test_no_mapping_does_anything_else(mapping: dict[Any, Any]) -> None:
     """With the keys of the file and others."""
-    told(lambda: load(mapping))
+    message(lambda: load(mapping))
 
 
 WHOLE = """
@@ -118,7 +118,7 @@ def test_no_slip_in_a_file_does_anything_else(slips: list[tuple[int, int, str]])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "eval.yaml")
         path.write_text(text, encoding="utf-8")
-        told(lambda: load(path))
+        message(lambda: load(path))
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -144,14 +144,14 @@ def _written(path: tuple[Any, ...]) -> str:
 
 def test_the_file_that_is_changed_is_a_good_one() -> None:
     """Or nothing would be shown by changing it."""
-    assert told(lambda: load(GOOD)) == ()
+    assert message(lambda: load(GOOD)) == ()
 
 
 @settings(OFTEN, max_examples=300)
 @given(st.sampled_from(PLACES), VALUES)
 def test_one_wrong_value_is_reported_at_its_place_or_as_what_it_leads_to(path: tuple[Any, ...], value: Any) -> None:
     """Nothing beside it, above it or below it is blamed but by name."""
-    problems = told(lambda: load(_replaced(GOOD, path, value)))
+    problems = message(lambda: load(_replaced(GOOD, path, value)))
     blamed = [_written(path[:end]) for end in range(1, len(path) + 1)]
     scorers = "evaluations[0].scorers"  # names of judges and scorers are known elsewhere
     assert not [
@@ -166,8 +166,8 @@ def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path, written: str
     number = written.format("9" * digits)
     path = tmp_path / "eval.yaml"
     path.write_text(f"traces: {{max_traces: {number}}}", encoding="utf-8")
-    assert told(lambda: load(path))
+    assert message(lambda: load(path))
     monkeypatch.setenv("MANY", number)
-    assert told(lambda: load({"traces": {"max_traces": "${env:MANY}"}}))
+    assert message(lambda: load({"traces": {"max_traces": "${env:MANY}"}}))
     path.write_text(yaml.safe_dump({"traces": {number: 1}}), encoding="utf-8")
-    assert told(lambda: load(path))
+    assert message(lambda: load(path))

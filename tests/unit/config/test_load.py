@@ -33,7 +33,7 @@ exporters:
 """
 
 
-def told(given: Any) -> str:
+def problem(given: Any) -> str:
     """The one line that a wrong configuration gives."""
     with pytest.raises(ConfigError) as caught:
         load(given)
@@ -179,21 +179,21 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
 )
 def test_an_error_names_its_path_its_value_and_the_remedy(given: Any, words: list[str]) -> None:
     """One line, however it came about."""
-    line = told(given)
+    line = problem(given)
     for word in words:
         assert word in line
 
 
 def test_every_error_is_reported_at_once() -> None:
     """One line for each, joined."""
-    line = told({"traces": {"grace_period": "x", "max_age": "y"}, "signals": ["z"]})
+    line = problem({"traces": {"grace_period": "x", "max_age": "y"}, "signals": ["z"]})
     assert [path in line for path in ("traces.grace_period:", "traces.max_age:", "signals[0]:")] == [True] * 3
     assert line.count("; ") >= 2
 
 
 def test_a_key_is_never_shown() -> None:
     """Values of headers may be keys of a service."""
-    assert "hunter2" not in told({"exporters": {"otlp": {"endpoint": "http://h", "headers": {"key": ["hunter2"]}}}})
+    assert "hunter2" not in problem({"exporters": {"otlp": {"endpoint": "http://h", "headers": {"key": ["hunter2"]}}}})
 
 
 def test_objects_refuse_as_a_file_does() -> None:
@@ -218,16 +218,16 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, wor
     """The path comes first."""
     path = tmp_path / "eval.yaml"
     path.write_bytes(content)
-    line = told(path)
+    line = problem(path)
     assert line.startswith(str(path))
     assert words in line
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     """As is a folder, or a thing that is no configuration at all."""
-    assert "cannot be read" in told(tmp_path / "nowhere.yaml")
-    assert "cannot be read" in told(str(tmp_path))
-    assert "int is no configuration" in told(3)
+    assert "cannot be read" in problem(tmp_path / "nowhere.yaml")
+    assert "cannot be read" in problem(str(tmp_path))
+    assert "int is no configuration" in problem(3)
 
 
 def test_the_schema_describes_every_key() -> None:

@@ -1,4 +1,4 @@
-"""Slips of a person who writes a configuration: each is told with its path, what was written and what would be right.
+"""Errors in a configuration: each is reported with its path, what was written and what would be right.
 
 The words that may be misspelt are taken from the shapes and the registry, so that a new key or scorer is tried as well.
 """
@@ -109,17 +109,17 @@ def test_every_shape_is_tried() -> None:
 @pytest.mark.parametrize(("path", "key", "nest"), KEYS, ids=[path for path, _, _ in KEYS])
 def test_a_misspelt_key_of_the_file_gets_a_suggestion(path: str, key: str, nest: Any) -> None:
     """Wherever it stands."""
-    told = problems_of(nest({misspelt(key): 1}))
+    reported = problems_of(nest({misspelt(key): 1}))
     begin = f"{path[: -len(key)]}{misspelt(key)}: unknown key; did you mean {key!r}?"
-    assert [problem for problem in told if problem.startswith(begin)]
+    assert [problem for problem in reported if problem.startswith(begin)]
 
 
 @pytest.mark.parametrize(("path", "key", "nest"), KEYS, ids=[path for path, _, _ in KEYS])
 @pytest.mark.parametrize("value", [[[]], {"a": {1: [None]}}, -7, "= 3", float("nan"), "", object()])
 def test_a_value_that_a_key_cannot_hold_is_reported_in_our_words(path: str, key: str, nest: Any, value: Any) -> None:
     """Or the value may stand there; nothing else happens."""
-    told = refusal(lambda: load(nest({key: value})))
-    assert not [problem for problem in told if "\n" in problem or "Input should" in problem]
+    reported = refusal(lambda: load(nest({key: value})))
+    assert not [problem for problem in reported if "\n" in problem or "Input should" in problem]
 
 
 def scored(kind: str, **more: Any) -> dict[str, Any]:
@@ -131,10 +131,10 @@ def scored(kind: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", list_scorers())
 def test_a_misspelt_type_gets_a_suggestion(kind: str) -> None:
     """As are the common keys of that scorer, which are known all the same."""
-    told = problems_of(scored(misspelt(kind), threshold=7))
+    reported = problems_of(scored(misspelt(kind), threshold=7))
     at = "evaluations[1].scorers[0]"
-    assert told[0] == f"{at}.type: {misspelt(kind)!r} is not a scorer; did you mean {kind!r}?"
-    assert told[1].startswith(f"{at}.threshold: 7 is not a number from 0 to 1")
+    assert reported[0] == f"{at}.type: {misspelt(kind)!r} is not a scorer; did you mean {kind!r}?"
+    assert reported[1].startswith(f"{at}.threshold: 7 is not a number from 0 to 1")
 
 
 @pytest.mark.parametrize(("kind", "key"), PARAMETERS)
@@ -143,9 +143,9 @@ def test_a_misspelt_key_of_a_scorer_gets_a_suggestion(kind: str, key: str) -> No
     given = scored(kind)
     spec = given["evaluations"][1]["scorers"][0]
     spec[misspelt(key)] = spec.pop(key, 1)
-    told = [problem for problem in problems_of(given) if problem.startswith("evaluations[1].scorers[0].")]
-    assert told[0] == f"evaluations[1].scorers[0].{misspelt(key)}: unknown key; did you mean {key!r}?"
-    assert not [problem for problem in told if problem.startswith(f"evaluations[1].scorers[0].{key}: missing")]
+    reported = [problem for problem in problems_of(given) if problem.startswith("evaluations[1].scorers[0].")]
+    assert reported[0] == f"evaluations[1].scorers[0].{misspelt(key)}: unknown key; did you mean {key!r}?"
+    assert not [problem for problem in reported if problem.startswith(f"evaluations[1].scorers[0].{key}: missing")]
 
 
 WRONG = [None, True, -1, 1.5, float("nan"), 10**5000, "", " ", "= 3", [], [None], [[]], {}, {"a": 1}, {1: 2}, b"x", object(), {1}]
@@ -159,10 +159,10 @@ def test_a_value_that_a_parameter_cannot_hold_is_reported_alike_from_a_file_and_
         if key == "judge" and isinstance(value, str) and value:
             continue  # a name, which means something only in a configuration
         given = scored(kind, **{key: value})
-        told = refusal(partial(create_scorer, given["evaluations"][1]["scorers"][0]))
-        assert [f"evaluations[1].scorers[0].{each}" for each in told] == [*refusal(partial(load, given))]
-        assert not told or told[0].startswith(key)
-        refused += bool(told)
+        reported = refusal(partial(create_scorer, given["evaluations"][1]["scorers"][0]))
+        assert [f"evaluations[1].scorers[0].{each}" for each in reported] == [*refusal(partial(load, given))]
+        assert not reported or reported[0].startswith(key)
+        refused += bool(reported)
     assert refused > len(WRONG) / 3
 
 
@@ -184,9 +184,9 @@ def test_a_value_that_a_parameter_cannot_hold_is_reported_alike_from_a_file_and_
 )
 def test_a_misspelt_operator_gets_a_suggestion(written: Any, meant: str) -> None:
     """In both ways to write one."""
-    (told,) = problems_of(scored("tool_call_count", criteria={"search": written}))
-    assert told.startswith("evaluations[1].scorers[0].criteria.search: ")
-    assert told.endswith(f"; did you mean {meant!r}?")
+    (reported,) = problems_of(scored("tool_call_count", criteria={"search": written}))
+    assert reported.startswith("evaluations[1].scorers[0].criteria.search: ")
+    assert reported.endswith(f"; did you mean {meant!r}?")
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_a_misspelt_operator_gets_a_suggestion(written: Any, meant: str) -> None
 )
 def test_a_misspelt_word_gets_a_suggestion(kind: str, key: str, value: str, near: str) -> None:
     """Where one of a few words is wanted."""
-    (told,) = problems_of(scored(kind, **{key: value}))
-    assert told.startswith(f"evaluations[1].scorers[0].{key}: {value!r} is not ")
-    assert told.endswith(f"did you mean {near!r}?")
+    (reported,) = problems_of(scored(kind, **{key: value}))
+    assert reported.startswith(f"evaluations[1].scorers[0].{key}: {value!r} is not ")
+    assert reported.endswith(f"did you mean {near!r}?")
 
 
 MANY = {
@@ -236,7 +236,7 @@ MANY = {
     "exporters": {"otlp": {"endpoint": "localhost:4317", "protocol": "gprc"}},
     "signals": ["log"],
 }
-TOLD = [
+REPORTED = [
     # how each problem of it begins
     "traces.grace_period: 'soon' is not a duration",
     "judges.main.base_url: 'models.example' is not a URL",
@@ -267,10 +267,10 @@ def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     """Of every evaluation, each once, and nothing that is a consequence only."""
     path = tmp_path / "eval.yaml"
     path.write_text(yaml.safe_dump(MANY, sort_keys=False), encoding="utf-8")
-    told = problems_of(path)
-    assert [begin for begin in TOLD if not any(problem.startswith(begin) for problem in told)] == []
-    assert [problem for problem in told if not problem.startswith(tuple(TOLD))] == []
-    assert len(told) == len({*told})
+    reported = problems_of(path)
+    assert [begin for begin in REPORTED if not any(problem.startswith(begin) for problem in reported)] == []
+    assert [problem for problem in reported if not problem.startswith(tuple(REPORTED))] == []
+    assert len(reported) == len({*reported})
 
 
 def test_a_file_a_mapping_and_objects_say_the_same(tmp_path: Path) -> None:
@@ -298,21 +298,21 @@ def test_a_part_that_is_built_by_itself_says_what_it_says_in_the_whole(part: typ
 
 def test_values_are_compared_when_each_of_them_is_valid() -> None:
     """All that is wrong between them at once; while one is invalid its default would be compared in its place."""
-    told = problems_of({"traces": {"decision_wait": "10s", "max_age": "1m"}})
-    assert told == (
+    reported = problems_of({"traces": {"decision_wait": "10s", "max_age": "1m"}})
+    assert reported == (
         "traces.decision_wait: 10 is more than decision_wait_partial (6); lower it or raise decision_wait_partial",
         "traces.idle_timeout: 300 is more than max_age (60); lower it or raise max_age",
     )
-    assert [told.split(":")[0] for told in problems_of({"traces": {"decision_wait": "x", "decision_wait_partial": 0.5}})] == [
+    assert [each.split(":")[0] for each in problems_of({"traces": {"decision_wait": "x", "decision_wait_partial": 0.5}})] == [
         "traces.decision_wait"
     ]
-    assert [told.split(":")[0] for told in problems_of({"traces": {"decision_wiat": "1ms", "decision_wait_partial": 0.5}})] == [
+    assert [each.split(":")[0] for each in problems_of({"traces": {"decision_wiat": "1ms", "decision_wait_partial": 0.5}})] == [
         "traces.decision_wiat"
     ]
 
 
 def test_a_variable_that_is_not_set_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it would have stood for is not told as well."""
+    """And what it would have stood for is not reported as well."""
     monkeypatch.delenv("NOWHERE", raising=False)
-    told = problems_of({"traces": {"grace_period": "${env:NOWHERE}", "max_age": "x"}, "signals": ["${env:NOWHERE}"]})
-    assert [each.split(":")[0] for each in told] == ["traces.grace_period", "signals[0]", "traces.max_age"]
+    reported = problems_of({"traces": {"grace_period": "${env:NOWHERE}", "max_age": "x"}, "signals": ["${env:NOWHERE}"]})
+    assert [each.split(":")[0] for each in reported] == ["traces.grace_period", "signals[0]", "traces.max_age"]

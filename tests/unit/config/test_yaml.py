@@ -70,7 +70,7 @@ def test_an_unquoted_operator_is_reported_with_its_line(text: str, line: int, op
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "text_of_error"),
     [
         ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is there twice"),
         ("a: !!python/object/apply:os.getcwd []", "line 1, column 4: the tag"),
@@ -87,11 +87,11 @@ def test_an_unquoted_operator_is_reported_with_its_line(text: str, line: int, op
         ("\ta: 1", "line 1, column 1"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(text: str, told: str) -> None:
+def test_what_cannot_be_read_is_one_line(text: str, text_of_error: str) -> None:
     """It names the place and never shows a traceback."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")
-    assert told in str(caught.value)
+    assert text_of_error in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -139,10 +139,10 @@ def test_what_is_no_yaml_is_reported_with_its_line_and_a_remedy(text: str, remed
     """In one line; the parser itself says only what it met."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")
-    told = str(caught.value)
-    assert told.startswith("eval.yaml line ")
-    assert remedy in told.partition("; ")[2]
-    assert "\n" not in told
+    text_of_error = str(caught.value)
+    assert text_of_error.startswith("eval.yaml line ")
+    assert remedy in text_of_error.partition("; ")[2]
+    assert "\n" not in text_of_error
 
 
 def test_a_quoted_key_of_two_angles_is_a_key() -> None:

@@ -31,7 +31,7 @@ UNSUPPORTED = ExportResult("not_found", "404")
 class Scripted(Exporter):
     """An exporter whose results a function decides; remembers what it was given and what it exported by result id."""
 
-    name = "otlp.told"
+    name = "otlp.logs"
 
     def __init__(self, answer: Callable[[list[str]], ExportResult]) -> None:
         self.answer = answer
@@ -84,10 +84,10 @@ def test_what_an_exporter_does_not_take_now_is_sent_again_in_order(numbered: Cal
         assert delivery.flush(10.0)
     assert exporter.taken == ids(*range(300))
     assert tally.snapshot() == {
-        "exports.outages{exporter=otlp.told}": 1,
-        "exports.recovered{exporter=otlp.told}": 1,
-        "results.exported{exporter=otlp.told}": 300,
-        "results.retries{exporter=otlp.told}": 1,
+        "exports.outages{exporter=otlp.logs}": 1,
+        "exports.recovered{exporter=otlp.logs}": 1,
+        "results.exported{exporter=otlp.logs}": 300,
+        "results.retries{exporter=otlp.logs}": 1,
     }
 
 
@@ -95,15 +95,15 @@ def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[
     """The batch is halved until it is found; it is written to the dead-letter file with the reason, and acknowledged."""
     exporter = Scripted(lambda given: NEVER if ids(13)[0] in given else SENT)
     acknowledged: list[str] = []
-    told: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.extend(each.results[0].result_id for each in reports)}
-    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **told) as (delivery, _, tally):
+    logs: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.extend(each.results[0].result_id for each in reports)}
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **logs) as (delivery, _, tally):
         for number in range(20):
             delivery.put(numbered(number))
         assert delivery.flush(5.0)
     assert exporter.taken == ids(*(number for number in range(20) if number != 13))
     assert sorted(acknowledged) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert (row["result_id"], row["exporter"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
+    assert (row["result_id"], row["exporter"], row["why"]) == (ids(13)[0], "otlp.logs", "INVALID_ARGUMENT")
     assert (tally.get("results.export_failed"), tally.get("results.dead_letters"), tally.get("results.exported")) == (1, 1, 19)
 
 
@@ -135,18 +135,18 @@ def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
                 now[0] += 60.0
             delivery.put(numbered(step))
             assert delivery.flush(5.0)
-            assert ("exports.unsupported{exporter=otlp.told}" in queue.counts()) == (step < 6)
+            assert ("exports.unsupported{exporter=otlp.logs}" in queue.counts()) == (step < 6)
     assert exporter.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
     assert [json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()] == ids(*range(6))
     assert tally.snapshot() == {
-        "results.dead_letters{exporter=otlp.told}": 6,
-        "results.exported{exporter=otlp.told}": 3,
-        "results.export_failed{exporter=otlp.told}": 6,
+        "results.dead_letters{exporter=otlp.logs}": 6,
+        "results.exported{exporter=otlp.logs}": 3,
+        "results.export_failed{exporter=otlp.logs}": 6,
     }
     assert [line.getMessage() for line in caplog.records] == [
-        "the endpoint of otlp does not support told (404): results are written to the dead-letter file; "
+        "the endpoint of otlp does not support logs (404): results are written to the dead-letter file; "
         "one is tried again every 60 s",
-        "the endpoint of otlp supports told now",
+        "the endpoint of otlp supports logs now",
     ]
 
 
@@ -160,7 +160,7 @@ def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[
             if not number:
                 assert delivery.flush(5.0)
         assert delivery.flush(5.0)
-        assert queue.counts() == {"results.queued{exporter=otlp.told}": 0}
+        assert queue.counts() == {"results.queued{exporter=otlp.logs}": 0}
     assert exporter.taken == ids(*range(303))
     assert (tally.get("results.exported"), tally.get("results.retries"), tally.get("results.export_failed")) == (303, 2, 0)
 
@@ -219,8 +219,8 @@ def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(n
     acknowledged: list[int] = []
     exporter = JsonLinesExporter(tmp_path / "results.jsonl")
     exporter.export([numbered(1)])
-    told: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.append(len(reports))}
-    with delivering(exporter, **told) as (delivery, _, _tally):
+    logs: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.append(len(reports))}
+    with delivering(exporter, **logs) as (delivery, _, _tally):
         delivery.requeue([(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})])
         assert delivery.flush(5.0)
     rows = [json.loads(line)["result_id"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -310,7 +310,7 @@ def test_exceptions_are_retried_unless_a_defect_causes_them(
     assert (tally.get("results.exported"), tally.get("results.dropped")) == (exported, dropped)
     assert "secret" not in caplog.text
     if isinstance(error, OSError):
-        assert "export to otlp.told failed (connection refused), 1 queued, retrying" in caplog.text
+        assert "export to otlp.logs failed (connection refused), 1 queued, retrying" in caplog.text
 
 
 def test_a_queue_that_waits_for_room_drops_nothing_while_results_are_exported(numbered: Callable[[int], Report]):

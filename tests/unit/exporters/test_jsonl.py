@@ -30,7 +30,7 @@ OCCASION = FIELDS[14:-2]
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "fields_expected"),
     [
         ("scored", ["scored", 0.75, True, "3 of 4 in order", None, {"missing": ["refund"]}, 0.5]),
         ("below", ["scored", 0.25, False, "1 of 4 in order", None, {}, 0.5]),
@@ -38,12 +38,12 @@ OCCASION = FIELDS[14:-2]
         ("failed", ["failed", None, None, "KeyError", None, {}, 0.5]),
     ],
 )
-def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports, kind: str, told: list[object]):
+def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports, kind: str, fields_expected: list[object]):
     """In the documented order, whatever the outcome."""
     made = report(kind)
     fields = result_fields(made, made.results[0])
     assert list(fields) == FIELDS
-    assert [fields[key] for key in FIELDS[7:14]] == told
+    assert [fields[key] for key in FIELDS[7:14]] == fields_expected
 
 
 def test_a_line_has_when_where_and_which_case(report: Reports):
@@ -74,7 +74,7 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "told"),
+    ("start", "end", "fields_expected"),
     [
         (None, None, (None, None)),
         (0, 0, (None, None)),
@@ -83,11 +83,13 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
         (10**30, 10**30 + 10**6, (None, 1.0)),
     ],
 )
-def test_a_time_that_was_not_recorded_is_null(report: Reports, start: int | None, end: int | None, told: tuple[Any, Any]):
+def test_a_time_that_was_not_recorded_is_null(
+    report: Reports, start: int | None, end: int | None, fields_expected: tuple[Any, Any]
+):
     """Never zero; and a time beyond the calendar costs no line."""
     made = report("scored", start_ns=start, end_ns=end)
     fields = result_fields(made, made.results[0])
-    assert (fields["start_time"], fields["duration_ms"]) == told
+    assert (fields["start_time"], fields["duration_ms"]) == fields_expected
     assert [fields[key] for key in ("evaluated_at", "spans", "spans_digest", "evaluator")] == [None] * 4
 
 

@@ -206,8 +206,8 @@ def test_a_run_without_ids_is_sent_without_a_context(report: Reports):
 def test_half_a_surrogate_pair_costs_no_attribute(report: Reports):
     """JSON may spell one, in a tool's name or in what a judge wrote; an encoder would leave out all of the attribute."""
     half = report("scored", agent="a\ud800", conversation_id="é\udfff")
-    told = Scored(0.5, True, "extra: s\ud800", {"extra": ["s\ud800", "é"]})
-    (record,) = logged(replace(half, results=(replace(half.results[0], outcome=told),)))
+    counted = Scored(0.5, True, "extra: s\ud800", {"extra": ["s\ud800", "é"]})
+    (record,) = logged(replace(half, results=(replace(half.results[0], outcome=counted),)))
     attributes = record.attributes
     assert [attributes[f"gen_ai.{name}"] for name in ("agent.name", "conversation.id")] == ["a?", "é?"]
     assert attributes["gen_ai.evaluation.explanation"] == "extra: s?"
@@ -295,10 +295,12 @@ def test_made_up_names_that_go_together_do_not_make_endless_series(report: Repor
     reports = [report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)]
     metrics = measured(*reports, max_sets=3, counters=counters)
     points = metrics["otel_eval.score"]
-    told = [(point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points]
-    assert len(told) <= 4
-    assert (told[-1][0], sum(count for _, _, count in told)) == ("other", 9)
-    assert len({name for _, name, _ in told}) == 1
+    counted = [
+        (point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points
+    ]
+    assert len(counted) <= 4
+    assert (counted[-1][0], sum(count for _, _, count in counted)) == ("other", 9)
+    assert len({name for _, name, _ in counted}) == 1
     assert counters.get("metrics.over_limit", limit="sets") > 6
 
 

@@ -109,7 +109,7 @@ def test_no_more_are_worked_on_at_once_than_may_be():
 
 
 def test_what_does_not_fit_into_the_queue_fails_at_once():
-    """It is told, not dropped; and what was pending comes all the same."""
+    """It is received, not dropped; and what was pending comes all the same."""
     with running(max_queue=2) as (later, seen):
         later.put(report_of(*[after(0.2)] * 5))
         assert seen.outcomes() == [Failed("judge_queue_full")] * 3
@@ -188,7 +188,7 @@ def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
 
 
 def test_the_end_waits_and_then_gives_up():
-    """What is there in time is told as it is, the rest as failed; nothing is taken afterwards."""
+    """Results in time are reported as they are, the others as failed; nothing is accepted afterwards."""
     seen = Seen()
     later = AsyncEvaluator(seen, concurrency=2)
     later.put(report_of(after(0.05), after(60.0), after(60.0)))
@@ -200,7 +200,7 @@ def test_the_end_waits_and_then_gives_up():
 
 
 class Blocking:
-    """Holds the thread of all up until it is told to let go."""
+    """Blocks the thread that all share until it is released."""
 
     def __init__(self) -> None:
         self.freed = threading.Event()
@@ -217,7 +217,7 @@ class Blocking:
 
 
 def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCaptureFixture):
-    """Waiting and stopping keep their time; what did not come is told as failed, once."""
+    """Waiting and stopping keep their time; what did not come is reported as failed, once."""
     blocking, seen = Blocking(), Seen()
     later = AsyncEvaluator(seen)
     began = time.monotonic()

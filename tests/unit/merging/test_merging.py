@@ -14,11 +14,18 @@ from otel_eval import InputError, merge_results
 
 def row(evaluator: str | None = "a", **fields: Any) -> dict[str, Any]:
     """A line as exporters write it, with what merging looks at."""
-    told: dict[str, Any] = {"trace_id": "t", "span_id": "s", "evaluation": "e", "scorer": "x", "outcome": "scored", "value": 1.0}
-    return {**told, "spans": 3, "spans_digest": "d3", "evaluator": evaluator, "revision": 0, "result_id": "r"} | fields
+    rows_of: dict[str, Any] = {
+        "trace_id": "t",
+        "span_id": "s",
+        "evaluation": "e",
+        "scorer": "x",
+        "outcome": "scored",
+        "value": 1.0,
+    }
+    return {**rows_of, "spans": 3, "spans_digest": "d3", "evaluator": evaluator, "revision": 0, "result_id": "r"} | fields
 
 
-def told(*sources: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def rows_of(*sources: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Who won, with which outcome, and whether it is marked."""
     return [(each["evaluator"], each["outcome"], each.get("split", False)) for each in merge_results(*sources)]
 
@@ -46,13 +53,13 @@ def test_every_result_of_a_trace_is_marked_where_evaluators_knew_different_spans
     """Also of runs that only one of them has; other traces are not."""
     one = [row("a"), row("a", span_id="only here"), row("a", trace_id="whole")]
     other = [row("b", spans=2, spans_digest="d2")]
-    assert told(one, other) == [("a", "scored", True), ("a", "scored", True), ("a", "scored", False)]
+    assert rows_of(one, other) == [("a", "scored", True), ("a", "scored", True), ("a", "scored", False)]
 
 
 def test_an_evaluator_without_a_result_shows_the_split() -> None:
     """It had spans of the trace: what the other one says of it may be wrong, however complete it looks."""
     nothing = row("b", span_id="", evaluation="", scorer="", outcome="no_run", spans=1, spans_digest="d1")
-    assert told([row("a")], [nothing]) == [("b", "no_run", True), ("a", "scored", True)]
+    assert rows_of([row("a")], [nothing]) == [("b", "no_run", True), ("a", "scored", True)]
 
 
 def test_a_no_run_report_of_an_evaluator_ends_once_it_has_results() -> None:
@@ -64,7 +71,7 @@ def test_a_no_run_report_of_an_evaluator_ends_once_it_has_results() -> None:
 def test_an_evaluator_knows_what_its_last_result_was_made_from() -> None:
     """A run that late spans did not change keeps its first result, with the digest of then."""
     first, second = row("a", spans=3), row("a", span_id="other", revision=1, spans=5, spans_digest="d5")
-    assert told([first, second], [row("b", spans=5, spans_digest="d5")]) == [
+    assert rows_of([first, second], [row("b", spans=5, spans_digest="d5")]) == [
         ("a", "scored", False),
         ("b", "scored", False),
     ]
@@ -94,11 +101,11 @@ def test_of_several_evaluators_the_better_result_is_preferred(better: dict[str, 
 def test_files_without_an_evaluator_are_one_evaluator_each() -> None:
     """As from `replay`: what two files hold of a trace is compared; a file that is read twice is the same one."""
     one, other = [row(None)], [row(None, spans=2, spans_digest="d2")]
-    ((first, _, split),) = told(one, other)
+    ((first, _, split),) = rows_of(one, other)
     assert (first.startswith("file:"), split) == (True, True)
     assert merge_results(one, one) == merge_results(one)
     again = [row(None, evaluated_at="later")]
-    assert told(one, again) == told(one)
+    assert rows_of(one, again) == rows_of(one)
 
 
 def test_a_later_line_of_a_file_replaces_an_earlier_one() -> None:
@@ -108,8 +115,8 @@ def test_a_later_line_of_a_file_replaces_an_earlier_one() -> None:
 
 def test_an_evaluator_that_does_not_tell_what_it_knew_may_be_split() -> None:
     """Older versions do not: unknown is no agreement. Alone it is whole."""
-    assert told([row("a", spans_digest=None)]) == [("a", "scored", False)]
-    assert told([row("a", spans_digest=None)], [row("b", spans_digest=None)]) == [("a", "scored", True)]
+    assert rows_of([row("a", spans_digest=None)]) == [("a", "scored", False)]
+    assert rows_of([row("a", spans_digest=None)], [row("b", spans_digest=None)]) == [("a", "scored", True)]
 
 
 @pytest.mark.parametrize("wrong", [{}, {"trace_id": 1}, {"trace_id": "t", "others": [1]}, 5, row(evaluator=7)])

@@ -89,7 +89,7 @@ def spoilt(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
     return bytes(given_bytes)
 
 
-def told(make: Any, payload: bytes) -> Any:
+def contents(make: Any, payload: bytes) -> Any:
     """Everything that a view of the span tells, or that there is none."""
     try:
         view = make(payload)
@@ -107,7 +107,7 @@ def told(make: Any, payload: bytes) -> Any:
 @example(sized(9, sized(1, b"k") + sized(2, b"\x10\x01")) * 2)
 def test_both_read_a_span_alike(payload: bytes) -> None:
     """Names, times, status, attributes by key and by prefix, events: whatever the bytes are."""
-    assert told(extension.view, payload) == told(OtlpSpanReader, payload)
+    assert contents(extension.view, payload) == contents(OtlpSpanReader, payload)
 
 
 @settings(max_examples=300, deadline=None)

@@ -38,17 +38,17 @@ def test_where_every_required_tool_was_called_that_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("calls", "model_calls", "value", "told"),
+    ("calls", "model_calls", "value", "explained"),
     [
         (2, 1, 2 / 3 / 4, "3 calls, budget 2; 4 model calls, budget 1"),
         (3, 2, 2 / 4, "4 model calls, budget 2"),
         (3, 4, 1.0, "within every budget"),
     ],
 )
-def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, told):
+def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, explained):
     """With what was used; all of a budget may be."""
     outcome = create_scorer({"type": "step_efficiency", "max_calls": calls, "max_model_calls": model_calls})(RUN)
-    assert (outcome.value, outcome.explanation) == (pytest.approx(value), told)
+    assert (outcome.value, outcome.explanation) == (pytest.approx(value), explained)
     budgets = {"calls": {"used": 3, "budget": calls}, "model calls": {"used": 4, "budget": model_calls}}
     assert outcome.details == budgets
 
@@ -76,14 +76,14 @@ def test_what_took_time_is_reported(of, named):
 def test_of_loops_the_shortest_is_reported_and_of_equal_ones_the_first(names, options, loops):
     """Of each length one, unless it is a shorter one over and over."""
     outcome = create_scorer({"type": "loop_detection", "ignore_arguments": True, **options})(trajectory(*map(call, names)))
-    told = [(each["first"], each["length"], each["times"]) for each in outcome.details["loops"]]
-    assert told == loops
+    explained = [(each["first"], each["length"], each["times"]) for each in outcome.details["loops"]]
+    assert explained == loops
     assert [each["tools"] for each in outcome.details["loops"]] == [[*names[at : at + length]] for at, length, _ in loops]
 
 
 @pytest.mark.parametrize("kind", ["redundant_calls", "loop_detection"])
 def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
-    """Nothing is told then, although others recorded theirs."""
+    """Nothing is reported then, although others recorded theirs."""
     calls = [call("a", arguments={"x": at}) for at in range(3)]
     assert create_scorer({"type": kind})(trajectory(*calls, call("a"))) == Skipped(
         "arguments not recorded", reason="not_recorded"
@@ -91,16 +91,16 @@ def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
 
 
 @pytest.mark.parametrize(
-    ("names", "value", "told", "repeated"),
+    ("names", "value", "explained", "repeated"),
     [
         ("abaa", 0.5, "2 of 4 calls repeat an earlier one: a (2), a (3)", [[2, 0], [3, 0]]),
         ("ab", 1.0, "0 of 2 calls repeat an earlier one", []),
     ],
 )
-def test_calls_that_repeat_an_earlier_one_are_reported_with_the_first(names, value, told, repeated):
+def test_calls_that_repeat_an_earlier_one_are_reported_with_the_first(names, value, explained, repeated):
     """By position; of all that were made once nothing more is said."""
     outcome = create_scorer({"type": "redundant_calls", "ignore_arguments": True})(trajectory(*map(call, names)))
-    assert outcome == Scored(value, value == 1, told, {"repeated": repeated})
+    assert outcome == Scored(value, value == 1, explained, {"repeated": repeated})
 
 
 def test_failures_are_reported_by_position_with_those_that_nothing_recovered():

@@ -1,4 +1,4 @@
-"""Scorers of other people's packages, and what their mistakes are told as."""
+"""Scorers of third-party packages, and how their errors are reported."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_entry_points_under_built_in_names_are_ignored_and_reported():
 def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(capsys):
     """Although importing one of them would end the program."""
     assert main(["scorers"]) == 0
-    told = capsys.readouterr()
-    assert "(cannot be loaded: SystemExit, line 1 of" in told.out
-    assert "(cannot be used: a value of type int)" in told.out
-    assert "two packages register 'plugged_twice'" in told.out
-    assert "ignored: tool_errors = plugged:always; the name belongs to a built-in scorer" in told.err
+    printed = capsys.readouterr()
+    assert "(cannot be loaded: SystemExit, line 1 of" in printed.out
+    assert "(cannot be used: a value of type int)" in printed.out
+    assert "two packages register 'plugged_twice'" in printed.out
+    assert "ignored: tool_errors = plugged:always; the name belongs to a built-in scorer" in printed.err
 
 
 @pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])
@@ -140,7 +140,7 @@ def test_the_version_of_a_class_is_its_own(given):
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("printed", "said"),
     [
         ({"version": 2}, "version 2 is no text; write e.g. version='2'"),
         ({"version": ""}, "version '' is no text"),
@@ -149,10 +149,10 @@ def test_the_version_of_a_class_is_its_own(given):
         ({"needs": [1]}, "1 is none of the needs"),
     ],
 )
-def test_what_a_decorator_cannot_use_is_an_error(told, said):
+def test_what_a_decorator_cannot_use_is_an_error(printed, said):
     """At once: what is misspelt would never be read."""
     with pytest.raises(ValueError, match="plugged_wrong: ") as refused:
-        scorer("plugged_wrong", **told)
+        scorer("plugged_wrong", **printed)
     assert said in str(refused.value)
     assert "plugged_wrong" not in list_scorers()
 
@@ -164,7 +164,7 @@ def test_only_what_can_be_called_is_registered():
 
 
 class Object:
-    """A scorer given as an object, which answers as it was told."""
+    """A scorer given as an object, which answers as it was printed."""
 
     name, type, version, needs = "object", "object", "1", frozenset()
 
@@ -255,7 +255,7 @@ def test_a_failure_tells_the_place_in_the_users_code():
 
 @scorer("test.answer")
 def _answer(trajectory, answer):
-    """Gives back what it was told."""
+    """Gives back what it was printed."""
     return answer
 
 
@@ -271,7 +271,7 @@ def _answer(trajectory, answer):
     ],
 )
 def test_invalid_names_types_versions_and_needs_of_an_object_are_refused(facts, said):
-    """Else its results could not be told apart, and what it needs would not be read."""
+    """Else its results could not be printed apart, and what it needs would not be read."""
     given = Object(True)
     for key, value in facts.items():
         setattr(given, key, value)

@@ -190,14 +190,14 @@ def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
         yield tool(f"a{number}", number, LONG - 2 * number - 1, LONG - 2 * number)
 
 
-def judged(trace: ClosedTrace) -> list[Report]:
+def evaluated(trace: ClosedTrace) -> list[Report]:
     scorers = tuple(create_scorer(each) for each in ({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1}))
     return Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(trace)
 
 
 def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
     """By every scorer, with the limit in the reason; what is known without reading its calls is there."""
-    (report,) = judged(closed(*levels_of_attempts(1500)))
+    (report,) = evaluated(closed(*levels_of_attempts(1500)))
     run, outcomes = report.trajectory, [result.outcome for result in report.results]
     why = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
     assert outcomes == [Skipped(f"too large: {why}", reason="too_large")] * 2
@@ -208,7 +208,7 @@ def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
 @pytest.mark.slow
 def test_an_incomplete_run_is_incomplete_however_large_it_is() -> None:
     """Spans that are missing are known without reading any."""
-    (report,) = judged(closed(*levels_of_attempts(1500), cut="spans were dropped"))
+    (report,) = evaluated(closed(*levels_of_attempts(1500), cut="spans were dropped"))
     assert [result.outcome for result in report.results] == [Skipped("incomplete: spans were dropped", reason="incomplete")] * 2
 
 

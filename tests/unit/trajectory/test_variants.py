@@ -49,7 +49,7 @@ def closed(frames: Frames, **logs: Any) -> ClosedTrace:
     return ClosedTrace(b"t" * 16, frames, Completeness.COMPLETE, **logs)
 
 
-def told(calls: Iterable[ToolCall]) -> list[Any]:
+def described(calls: Iterable[ToolCall]) -> list[Any]:
     return [(each.name, each.arguments, each.result, each.error, each.call_id, each.start_ns, each.end_ns) for each in calls]
 
 
@@ -87,7 +87,7 @@ def test_below_another_services_request(file: str):
     trace, run = whole(file)
     frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1", remote=True)
     (found,) = outermost(closed(frames))
-    assert (told(found.calls), found.incomplete) == (told(run.calls), "")
+    assert (described(found.calls), found.incomplete) == (described(run.calls), "")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -95,7 +95,7 @@ def test_below_a_remote_parent_that_never_arrives(file: str):
     """The parent is in another process whose spans are not here."""
     trace, run = whole(file)
     (found,) = outermost(closed(hung(trace.frames, b"faraway1", remote=True)))
-    assert (told(found.calls), found.incomplete) == (told(run.calls), "")
+    assert (described(found.calls), found.incomplete) == (described(run.calls), "")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -109,7 +109,7 @@ def test_with_other_peoples_spans_below_each_call(file: str):
         below = FakeSpan(f"{number:016x}", call.span_id, "SELECT", start_ns=payload.start_ns, end_ns=payload.end_ns, kind=3)
         frames[b"query00%d" % number] = (parent, below, FakeEnvelope("db", "sqlalchemy"))
     (found,) = outermost(closed(frames))
-    assert told(found.calls) == told(run.calls)
+    assert described(found.calls) == described(run.calls)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -124,7 +124,7 @@ def test_two_runs_of_one_request(file: str):
         assert len(runs[0].calls) == 2 * len(run.calls)  # nothing but the request tells that they belong together
         return
     first, second = runs
-    assert told(first.calls) == told(run.calls)
+    assert described(first.calls) == described(run.calls)
     assert [(call.name, call.arguments) for call in second.calls] == [(call.name, call.arguments) for call in run.calls]
 
 
@@ -141,7 +141,7 @@ def test_as_a_sub_agent(file: str):
                                 "gen_ai.tool.call.result": "{}", "gen_ai.tool.call.id": "0"})  # fmt: skip
     (found,) = outermost(closed(agent | delegate | hung(trace.frames, b"delegat1")))
     assert (found.agent, found.calls[0].name) == ("lead", "ask")
-    assert told(found.calls[1:]) == told(run.calls)
+    assert described(found.calls[1:]) == described(run.calls)
     assert {call.enclosing[0] for call in found.calls[1:]} == {b"delegat1".hex()}
 
 
@@ -198,7 +198,7 @@ def test_a_run_whose_own_span_is_missing_is_never_whole(file: str):
     frames = {key: frame for key, frame in trace.frames.items() if key.hex() != run.span_id}
     for found in outermost(closed(frames)):
         own = frames.get(bytes.fromhex(found.span_id))
-        assert found.incomplete in (NEVER_ARRIVED, CUT) or (own is not None and told(found.calls) == told(run.calls))
+        assert found.incomplete in (NEVER_ARRIVED, CUT) or (own is not None and described(found.calls) == described(run.calls))
 
 
 def layer(
@@ -247,5 +247,5 @@ def test_a_retry_is_a_call_of_its_own(file: str):
     length = (run.calls[-1].end_ns or 0) - (run.calls[-1].start_ns or 0)
     frames = trace.frames | {b"again001": changed(trace.frames[key], later=length + 1)}
     (found,) = outermost(dataclasses.replace(trace, frames=frames))
-    assert told(found.calls[:-1]) == told(run.calls)
+    assert described(found.calls[:-1]) == described(run.calls)
     assert (found.calls[-1].name, found.calls[-1].arguments) == (run.calls[-1].name, run.calls[-1].arguments)

@@ -99,7 +99,7 @@ def _beside(
 
         def finished(done: str, times: int, other: str) -> Outcome:
             load.join()
-            assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs}: {sender.told}"
+            assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs}: {sender.answers}"
             assert service.metric("receiver_internal_errors_total") == 0
             books = settled(service, sent, sender, within_s=60)
             assert service.said() == [], service.said()[:3]

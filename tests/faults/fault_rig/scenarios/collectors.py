@@ -128,7 +128,7 @@ def _under_load(ring: Ring, runs: list[Run], requests: list[Request], seconds: f
         raise
     finally:
         load.join()
-    assert len(sender.acknowledged) == len(runs), sender.told
+    assert len(sender.acknowledged) == len(runs), sender.answers
 
 
 def _scored(ring: Ring, runs: Iterable[int], within_s: float = SETTLED_S) -> bool:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from fault_rig.books import balance, rows_of, until
+from fault_rig.endpoint import Backend
 from fault_rig.outcome import Outcome, scored
 from fault_rig.sender import Request, Sender, requests_of, shuffled
 from fault_rig.service import Service, configuration
-from fault_rig.sink import Backend
 from fault_rig.traffic import Run, run_of
 
 __all__ = ["killed_at", "passing_on", "sigkill", "worker_killed"]
@@ -76,7 +76,7 @@ def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outc
         time.sleep(1.0)
         assert service.terminate() == 0
     books = balance(sent, sender.acknowledged, rows_of(service.results), revisions=mixed)
-    figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.told['lost']} requests without an answer sent again"
+    figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.answers['lost']} requests without an answer sent again"
     figures += f", {books.repeated} results delivered twice under their id"
     return Outcome("SIGKILL under load, then a new start" + (", spans in any order" if mixed else ""), times, books, figures)
 
@@ -97,12 +97,12 @@ def worker_killed(folder: Path, *, times: int, runs: int, workers: int) -> Outco
                 time.sleep(rng.random())
                 os.kill(rng.choice(service.workers()), signal.SIGKILL)
                 assert until(lambda done=number + 1: service.metric("workers_restarts_total") == done, 30), service.said()
-            assert until(lambda: len(sender.acknowledged) == runs, 60 + runs * 0.02), sender.told
+            assert until(lambda: len(sender.acknowledged) == runs, 60 + runs * 0.02), sender.answers
         assert scored(service, sender.acknowledged, 60), service.said()
         time.sleep(1.0)
         assert service.terminate() == 0
     books = balance(sent, sender.acknowledged, rows_of(service.results), revisions=True)
-    figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.told['refused']} requests refused and sent again"
+    figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.answers['refused']} requests refused and sent again"
     figures += f", {books.repeated} results delivered twice under their id"
     return Outcome(f"SIGKILL of one of {workers} workers under load, spans in any order", times, books, figures)
 
@@ -149,7 +149,7 @@ def passing_on(folder: Path, *, times: int, runs: int) -> Outcome:
     sent = [run_of(number) for number in range(runs)]
     requests = requests_of(sent)
     with Backend() as backend:
-        exporters = {"forward": {"endpoint": backend.endpoint, "timeout": "2s"}}
+        exporters = {"forward": {"endpoint": backend.url, "timeout": "2s"}}
         storage = {"directory": str(folder / "kept"), "max_size": "4MiB"}
         with Service(configuration(folder, traces={"grace_period": "1s"}, storage=storage, exporters=exporters)) as service:
             with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:

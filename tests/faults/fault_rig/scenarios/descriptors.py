@@ -47,7 +47,7 @@ def idle(folder: Path, *, limit: int, connections: int, runs: int) -> Outcome:
                 assert scored(service, during.acknowledged, 30)
             after.send(requests_of(sent[runs:]), within_s=30)
             after.acknowledged |= during.acknowledged
-            assert len(after.acknowledged) == 2 * runs, (during.told, after.told)
+            assert len(after.acknowledged) == 2 * runs, (during.answers, after.answers)
             books.add(settled(service, sent, after, within_s=30))
     figures = f"at most {max(open_files)} files open; /healthz and /metrics within {_PAGE_S:g} s, all {4 * runs} runs taken"
     return Outcome(f"{connections} idle connections, gRPC then HTTP, at a limit of {limit} files", 2, books, figures)

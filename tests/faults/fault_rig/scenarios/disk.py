@@ -29,7 +29,7 @@ def _segments(folder: Path) -> list[Path]:
 
 
 def _undecided(folder: Path, service: Service, first: int, runs: int) -> Sender:
-    """Acknowledge so many runs and die before they are judged."""
+    """Acknowledge so many runs and die before they are evaluated."""
     sent = [run_of(number) for number in range(first, first + runs)]
     sender = Sender(sent, lambda: (service.grpc, service.http))
     sender.send(requests_of(sent, at_once=1), within_s=60)
@@ -126,14 +126,14 @@ def full(folder: Path, *, times: int, runs: int) -> Outcome:
             load.start()
             for _ in range(times):
                 _fill(folder / "disk" / "ballast")
-                before = sender.told["refused"]
-                until(lambda before=before: sender.told["refused"] > before + 5 or not load.is_alive(), 10)
-                refused += sender.told["refused"] - before
+                before = sender.answers["refused"]
+                until(lambda before=before: sender.answers["refused"] > before + 5 or not load.is_alive(), 10)
+                refused += sender.answers["refused"] - before
                 assert service.alive
                 (folder / "disk" / "ballast").unlink()
                 time.sleep(0.3)
             load.join()
-            assert len(sender.acknowledged) == runs, sender.told
+            assert len(sender.acknowledged) == runs, sender.answers
             books = settled(service, sent, sender, within_s=60)
     assert refused > 0
     return Outcome(
@@ -164,14 +164,14 @@ def storage_limit(folder: Path, *, runs: int) -> Outcome:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         load = threading.Thread(target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 60 + runs * 0.05})
         load.start()
-        assert until(lambda: sender.told["refused"] > 20, 15), sender.told
+        assert until(lambda: sender.answers["refused"] > 20, 15), sender.answers
         size = sum(each.stat().st_size for each in _segments(folder))
         load.join()
         assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} taken"
         books = settled(service, sent, sender, within_s=60)
     assert size < 2 * MIB, size
     figures = f"max_size 1 MiB: {size // KIB} KiB on disk while it refused; all {runs} runs taken in the end"
-    return Outcome("more undecided than storage.max_size", sender.told["refused"], books, figures)
+    return Outcome("more undecided than storage.max_size", sender.answers["refused"], books, figures)
 
 
 def restart(folder: Path, *, runs: int) -> Outcome:
@@ -200,6 +200,6 @@ def restart(folder: Path, *, runs: int) -> Outcome:
         service.__exit__(None, None, None)
     books = balance(sent, sender.acknowledged, rows_of(service.results))
     figures = (
-        f"{size // MIB} MiB; ready after {ready:.1f} s, first verdict after {first:.1f} s, all {runs} runs after {last:.1f} s"
+        f"{size // MIB} MiB; ready after {ready:.1f} s, first result after {first:.1f} s, all {runs} runs after {last:.1f} s"
     )
     return Outcome(f"SIGKILL with {runs * 10:,} undecided spans on disk".replace(",", " "), 1, books, figures)

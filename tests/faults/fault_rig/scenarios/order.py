@@ -36,12 +36,12 @@ def mixed_spans(folder: Path, *, runs: int) -> Outcome:
         books = settled(service, sent, sender, within_s=60, revisions=True)
     assert len(sender.acknowledged) == runs
     return Outcome(
-        "spans in random order, a third of them twice", len(requests), books, f"{runs} runs, {books.revised} verdicts revised"
+        "spans in random order, a third of them twice", len(requests), books, f"{runs} runs, {books.revised} results revised"
     )
 
 
 def late_spans(folder: Path, *, runs: int) -> Outcome:
-    """A call of each run arrives only after the run was judged without it."""
+    """A call of each run arrives only after the run was evaluated without it."""
     sent = [run_of(number, calls=4) for number in range(runs)]
     late = [Request(body([run.spans()[2]]), ((run.number, 1),)) for run in sent]
     early = [Request(body(span for place, span in enumerate(run.spans()) if place != 2), ((run.number, 4),)) for run in sent]
@@ -49,12 +49,12 @@ def late_spans(folder: Path, *, runs: int) -> Outcome:
     with Service(config) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         sender.send(early, within_s=30)
-        assert scored(service, {run.number for run in sent}, 30), "not judged without the late span"
+        assert scored(service, {run.number for run in sent}, 30), "not evaluated without the late span"
         sender.send(late, within_s=30)
         time.sleep(1.0)
         books = settled(service, sent, sender, within_s=30, revisions=True)
-    assert books.revised == 4 * runs, f"{books.revised} of {4 * runs} verdicts revised"
-    return Outcome("one call of each run after its verdict", runs, books, "each verdict revised once; the last revision is right")
+    assert books.revised == 4 * runs, f"{books.revised} of {4 * runs} results revised"
+    return Outcome("one call of each run after its result", runs, books, "each result revised once; the last revision is right")
 
 
 def senders_clocks(folder: Path, *, runs: int) -> Outcome:
@@ -80,7 +80,7 @@ def senders_clocks(folder: Path, *, runs: int) -> Outcome:
 
 
 def _any_time(path: Path) -> Iterable[dict[str, object]]:
-    """Verdicts on time are taken as they are: there is no right one."""
+    """Results on time are taken as they are: there is no right one."""
     from fault_rig.reference import by_hand
     from fault_rig.traffic import trace_id
 
@@ -124,7 +124,7 @@ def clock_jumps(folder: Path, *, runs: int, jumps: int) -> Outcome:
         "wall clock by ±30 s, ±1 h, ±10 years under load",
         jumps,
         books,
-        f"no trace closed early or late; all judged in {took:.1f} s",
+        f"no trace closed early or late; all evaluated in {took:.1f} s",
     )
 
 

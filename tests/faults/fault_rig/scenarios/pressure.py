@@ -37,11 +37,11 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
         _agree(service, sender)
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} acknowledged"
-    assert sender.told["refused"] > 0
+    assert sender.answers["refused"] > 0
     cut_short = {row["trace_id"] for row in rows_of(service.results) if row["completeness"] == "overflow"}
     assert not cut_short, f"{len(cut_short)} complete traces closed as overflow"
     assert grown < 4 * limit + 32 * MIB, f"grew by {grown // MIB} MiB"
-    refused = sender.told["refused"]
+    refused = sender.answers["refused"]
     figures = f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB at most; refused by its own metrics as often as the"
     figures += f" sender was ({refused}), then took all {runs} runs"
     return Outcome("load faster than scoring, until senders are refused", refused, books, figures)
@@ -65,7 +65,7 @@ def too_many_traces(folder: Path, *, runs: int) -> Outcome:
     assert told == unfinished, f"{len(unfinished - told)} unfinished traces without a word"
     assert early
     assert early <= unfinished, f"{len(early - unfinished)} complete traces closed as overflow"
-    figures = f"max_traces 50: {len(early)} judged early, marked overflow; {len(told)} without a root skipped as incomplete"
+    figures = f"max_traces 50: {len(early)} evaluated early, marked overflow; {len(told)} without a root skipped as incomplete"
     return Outcome(f"{2 * runs} traces at once", len(early), books, figures)
 
 
@@ -86,7 +86,7 @@ def giant_trace(folder: Path, *, spans: int, runs: int) -> Outcome:
         books = settled(service, sent, sender, within_s=30)
     assert len(sender.acknowledged) == min(runs, len(big))
     said = _of(service, giant)
-    assert said, "the giant has no verdict"
+    assert said, "the giant has no result"
     assert {row["outcome"] for row in said} == {"skipped"}
     assert all("max_spans_per_trace" in row["explanation"] for row in said)
     return Outcome(
@@ -115,7 +115,7 @@ def endless_trace(folder: Path, *, seconds: float, runs: int) -> Outcome:
         assert service.terminate() == 0
     said = _of(service, endless)
     assert was_open, "the others had to wait for it"
-    assert said, "the endless trace has no verdict"
+    assert said, "the endless trace has no result"
     assert {row["outcome"] for row in said} == {"skipped"}
     reasons = sorted({row["completeness"] for row in said})
     assert "aged" in reasons, reasons
@@ -129,7 +129,7 @@ def endless_trace(folder: Path, *, seconds: float, runs: int) -> Outcome:
 
 def _agree(service: Service, sender: Sender) -> None:
     """What the receiver says it refused is what the sender was refused, and what it took what was acknowledged."""
-    assert service.metric("receiver_refused_requests_total") == sender.told["refused"]
+    assert service.metric("receiver_refused_requests_total") == sender.answers["refused"]
     assert service.metric("receiver_accepted_spans_total") == sender.taken
     assert service.metric("receiver_internal_errors_total") == 0
 

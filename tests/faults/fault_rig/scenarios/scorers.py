@@ -39,11 +39,11 @@ def hanging(folder: Path, *, runs: int) -> Outcome:
         sender.send(requests_of(sent), within_s=60)
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
-    told = Counter((row["outcome"], row["explanation"]) for row in rows_of(service.results) if row["evaluation"] == "broken")
-    assert sum(told.values()) == runs, told
-    assert told["failed", "timeout"] == 3, told
-    assert told["failed", "quarantined"] > 0, told
-    figures = f"given up after 300 ms, 3 times, then not asked for {told['failed', 'quarantined']} runs; the others went on"
+    counts = Counter((row["outcome"], row["explanation"]) for row in rows_of(service.results) if row["evaluation"] == "broken")
+    assert sum(counts.values()) == runs, counts
+    assert counts["failed", "timeout"] == 3, counts
+    assert counts["failed", "quarantined"] > 0, counts
+    figures = f"given up after 300 ms, 3 times, then not asked for {counts['failed', 'quarantined']} runs; the others went on"
     return Outcome("a scorer that never returns for one run in eight", 3, books, figures)
 
 
@@ -55,10 +55,10 @@ def _beside_broken(folder: Path, names: tuple[str, ...], runs: int, limits: dict
         sender.send(requests_of(sent), within_s=60)
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
-    told = Counter(
+    counts = Counter(
         (row["scorer"], row["outcome"], row["explanation"]) for row in rows_of(service.results) if row["evaluation"] == "broken"
     )
-    assert {(scorer, outcome) for scorer, outcome, _ in told} == {(name, "failed") for name in names}, told
-    assert set(told.values()) == {runs}, told
-    errors = ", ".join(sorted({error for _, _, error in told}))
-    return Outcome(done, sum(told.values()), books, f"each failed alone: {errors}")
+    assert {(scorer, outcome) for scorer, outcome, _ in counts} == {(name, "failed") for name in names}, counts
+    assert set(counts.values()) == {runs}, counts
+    errors = ", ".join(sorted({error for _, _, error in counts}))
+    return Outcome(done, sum(counts.values()), books, f"each failed alone: {errors}")

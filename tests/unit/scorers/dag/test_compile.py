@@ -115,7 +115,7 @@ def scorer_of(spec):
         assume(False)
 
 
-def told(scorer, run):
+def outcome_of(scorer, run):
     """The way by one expression, and by a walk."""
     by_one = scorer.compiled and scorer.compiled.walked(ExpressionEvaluator(bind(scorer.reading, run)))
     return by_one, finished(walk(scorer.plan, ExpressionEvaluator(bind(scorer.reading, run)), None))
@@ -128,7 +128,7 @@ def test_one_expression_tells_the_way_that_a_walk_takes(spec, drawn):
     """Or nothing, on whatever runs and expressions."""
     scorer = scorer_of(spec)
     for run in drawn:
-        by_one, walked = told(scorer, run)
+        by_one, walked = outcome_of(scorer, run)
         assert by_one is None or (by_one.end is walked.end and [*by_one.path] == [*walked.path])
 
 
@@ -159,7 +159,7 @@ TOO_MANY = {f"n{at:02}": binary("calls.size() > 1", *[f"n{at + 1:02}"] * 2 if at
 )
 def test_an_ordinary_run_is_decided_by_one_expression(nodes, root):
     """Nothing is walked."""
-    by_one, walked = told(create_scorer({"type": "dag", "root": root, "nodes": nodes}), RUN)
+    by_one, walked = outcome_of(create_scorer({"type": "dag", "root": root, "nodes": nodes}), RUN)
     assert (by_one.end, [*by_one.path]) == (walked.end, [*walked.path])
 
 
@@ -176,7 +176,7 @@ def test_a_loop_that_ends_early_leaves_nothing_in_the_outputs_of_tasks(cel, aske
     """The evaluator may take the item at which it ended for a value that is evaluated later at the same depth."""
     nodes = {"a": binary(cel, "b"), "b": task(asked, "c"), "c": binary("b == 'one two'")}
     scorer = create_scorer({"type": "dag", "root": "a", "nodes": nodes})
-    by_one, walked = told(scorer, RUN)
+    by_one, walked = outcome_of(scorer, RUN)
     assert (by_one.end, [*by_one.path]) == (walked.end, [*walked.path])
     assert scorer(RUN).value == 1
 
@@ -194,7 +194,7 @@ def test_what_is_out_of_the_ordinary_is_walked(cel):
     """An output too large for a label, a kind that Python does not tell from another, what was not recorded, an error."""
     scorer = create_scorer({"type": "dag", "root": "a", "nodes": {"a": task(cel, "b"), "b": binary("[a].size() == 1")}})
     run = trajectory(call("search"), output="x" * 200_000)
-    assert told(scorer, run)[0] is None
+    assert outcome_of(scorer, run)[0] is None
 
 
 def test_explanation_and_details_are_made_when_asked_for():

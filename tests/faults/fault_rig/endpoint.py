@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from fault_rig.service import free_port
 
-__all__ = ["Backend", "Sink"]
+__all__ = ["Backend", "Endpoint"]
 
 KEYS: Final = {
     "gen_ai.evaluation.name": "scorer",
@@ -28,7 +28,7 @@ KEYS: Final = {
 }
 
 
-class Sink:
+class Endpoint:
     """A server on a port that stays the same.
 
     Attributes:
@@ -39,7 +39,7 @@ class Sink:
     service = "opentelemetry.proto.collector.logs.v1.LogsService"
 
     def __init__(self) -> None:
-        self.endpoint = f"http://127.0.0.1:{free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self.trouble = ""
         self.refused = 0
         self._lock = threading.Lock()  # guards _rows and refused
@@ -56,7 +56,7 @@ class Sink:
         export = grpc.unary_unary_rpc_method_handler(self._export)
         self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(self.service, {"Export": export})])
-        self._server.add_insecure_port(self.endpoint.removeprefix("http://"))
+        self._server.add_insecure_port(self.url.removeprefix("http://"))
         self._server.start()
         return self
 
@@ -91,7 +91,7 @@ class Sink:
         return [_row(record.trace_id, record) for record in records]
 
 
-class Backend(Sink):
+class Backend(Endpoint):
     """Takes the spans that are passed on; its rows are the scores on them, and one with a span id for each span."""
 
     service = "opentelemetry.proto.collector.trace.v1.TraceService"

@@ -48,7 +48,7 @@ def bad_tls(folder: Path, *, times: int, runs: int) -> Outcome:
     tls = {key: str(file) for key, file in papers.files.items()}
     sent = [run_of(number) for number in range(runs)]
     strange = body(run_of(STRANGE).spans())
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     config = configuration(folder, protocol={"tls": tls})
     with Service(config) as service:
         credentials = papers.credentials(papers.client)
@@ -70,13 +70,13 @@ def bad_tls(folder: Path, *, times: int, runs: int) -> Outcome:
         )
         for _ in range(times):
             for way in ways:
-                told[_refusal(way)] += 1
+                counts[_refusal(way)] += 1
         load.join()
-        assert len(sender.acknowledged) == runs, sender.told
+        assert len(sender.acknowledged) == runs, sender.answers
         books = settled(service, sent, sender, within_s=30)
-    assert trace_id(STRANGE).hex() not in service.results.read_text(), "a stranger was heard"
+    assert trace_id(STRANGE).hex() not in service.results.read_text(), "a span without valid credentials was accepted"
     assert "Traceback" not in "\n".join(service.said())
-    figures = f"each was turned away ({', '.join(sorted(told))}); none was heard"
+    figures = f"each was turned away ({', '.join(sorted(counts))}); none was heard"
     return Outcome(f"mTLS: {len(ways)} ways to come without the right certificate", times * len(ways), books, figures)
 
 
@@ -85,7 +85,7 @@ def wrong_token(folder: Path, *, times: int, runs: int) -> Outcome:
     (folder / "tokens").write_text(f"{TOKEN}\n")
     sent = [run_of(number) for number in range(runs)]
     strange = body(run_of(STRANGE).spans())
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     config = configuration(folder, receiver={"auth": {"token_files": [str(folder / "tokens")]}})
     wrong = (
         None,
@@ -103,21 +103,24 @@ def wrong_token(folder: Path, *, times: int, runs: int) -> Outcome:
         for _ in range(times):
             for value in wrong:
                 metadata = () if value is None else (("authorization", value),)
-                told[_refusal(lambda metadata=metadata: _call(grpc.insecure_channel(service.grpc), strange, metadata))] += 1
-                told[_refusal(lambda value=value: _post(service.http, strange, None, value))] += 1
+                counts[_refusal(lambda metadata=metadata: _call(grpc.insecure_channel(service.grpc), strange, metadata))] += 1
+                counts[_refusal(lambda value=value: _post(service.http, strange, None, value))] += 1
         load.join()
-        assert len(sender.acknowledged) == runs, sender.told
+        assert len(sender.acknowledged) == runs, sender.answers
         books = settled(service, sent, sender, within_s=30)
-    assert set(told) == {"UNAUTHENTICATED", "401"}, told
-    assert trace_id(STRANGE).hex() not in service.results.read_text(), "a stranger was heard"
+    assert set(counts) == {"UNAUTHENTICATED", "401"}, counts
+    assert trace_id(STRANGE).hex() not in service.results.read_text(), "a span without valid credentials was accepted"
     assert TOKEN not in "\n".join(service.said())
     return Outcome(
-        f"{len(wrong)} wrong tokens on both protocols", sum(told.values()), books, "answers: 401, UNAUTHENTICATED; none was heard"
+        f"{len(wrong)} wrong tokens on both protocols",
+        sum(counts.values()),
+        books,
+        "answers: 401, UNAUTHENTICATED; none was heard",
     )
 
 
 def _refusal(way: Callable[[], None]) -> str:
-    """How a stranger was turned away."""
+    """How a client without valid credentials was refused."""
     try:
         way()
     except grpc.RpcError as error:
@@ -128,7 +131,7 @@ def _refusal(way: Callable[[], None]) -> str:
         return "connection closed"
     except _Refused as error:
         return str(error)
-    raise AssertionError("a stranger was let in")
+    raise AssertionError("a client without valid credentials was accepted")
 
 
 class _Refused(Exception):

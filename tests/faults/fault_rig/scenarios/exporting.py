@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fault_rig.books import balance, rows_of
+from fault_rig.endpoint import Endpoint
 from fault_rig.outcome import Outcome, scored
 from fault_rig.sender import Sender, requests_of
 from fault_rig.service import Service, configuration
-from fault_rig.sink import Sink
 from fault_rig.traffic import run_of
 
 __all__ = ["absent", "refusal", "trouble", "unsupported"]
@@ -20,8 +20,8 @@ __all__ = ["absent", "refusal", "trouble", "unsupported"]
 def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, kills: int = 0) -> Outcome:
     """The endpoint is in trouble and out of it again, while runs arrive; meanwhile the receiver is killed so many times."""
     sent = [run_of(number) for number in range(runs)]
-    with Sink() as sink:
-        exporters = {"otlp": {"endpoint": sink.endpoint, "signals": ["logs"], "timeout": "2s"}}
+    with Endpoint() as endpoint:
+        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}}
         config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
@@ -31,22 +31,21 @@ def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, k
             load.start()
             for _ in range(times):
                 time.sleep(seconds)
-                sink.down() if kind == "down" else setattr(sink, "trouble", kind)
+                endpoint.down() if kind == "down" else setattr(endpoint, "trouble", kind)
                 for _ in range(kills):
                     time.sleep(seconds / (kills + 1))
                     service.kill()
                     service.start()
                 time.sleep(seconds / (kills + 1))
-                sink.up() if kind == "down" else setattr(sink, "trouble", "")
+                endpoint.up() if kind == "down" else setattr(endpoint, "trouble", "")
             load.join()
             assert len(sender.acknowledged) == runs
-            scored(service, sender.acknowledged, 60 + runs * 0.01, sink.rows)
+            scored(service, sender.acknowledged, 60 + runs * 0.01, endpoint.rows)
             assert service.terminate() == 0
-        books = balance(sent, sender.acknowledged, sink.rows())
+        books = balance(sent, sender.acknowledged, endpoint.rows())
     figures = f"{times * kills} kills meanwhile, " if kills else ""
-    figures += (
-        f"{sink.refused} events refused, {sender.told['refused']} requests refused, {books.repeated} events delivered twice"
-    )
+    figures += f"{endpoint.refused} events refused, {sender.answers['refused']} requests refused, "
+    figures += f"{books.repeated} events delivered twice"
     return Outcome(f"endpoint {kind} for {seconds:g} s while {runs} runs arrive", times, books, figures)
 
 
@@ -54,22 +53,22 @@ def refusal(folder: Path, *, runs: int) -> Outcome:
     """The endpoint refuses half of the scores for good: none is tried again, and each is in the dead-letter file."""
     sent = [run_of(number) for number in range(runs)]
     dead = folder / "kept" / "dead_letter.jsonl"
-    with Sink() as sink:
-        exporters = {"otlp": {"endpoint": sink.endpoint, "signals": ["logs"], "timeout": "2s"}}
+    with Endpoint() as endpoint:
+        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}}
         config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
 
-            def told() -> list[dict[str, Any]]:
-                return [*sink.rows(), *rows_of(dead)]
+            def answered() -> list[dict[str, Any]]:
+                return [*endpoint.rows(), *rows_of(dead)]
 
             for kind, part in (("", sent[: runs // 2]), ("INVALID_ARGUMENT", sent[runs // 2 :])):
-                sink.trouble = kind
+                endpoint.trouble = kind
                 sender.send(requests_of(part), within_s=60)
-                assert scored(service, {run.number for run in part}, 60, told), service.said()
+                assert scored(service, {run.number for run in part}, 60, answered), service.said()
             time.sleep(1.0)
             assert service.terminate() == 0
-        books = balance(sent, sender.acknowledged, [*sink.rows(), *rows_of(dead)])
+        books = balance(sent, sender.acknowledged, [*endpoint.rows(), *rows_of(dead)])
     buried = len(rows_of(dead))
     assert buried == 4 * (runs - runs // 2), f"{buried} in the dead-letter file"
     figures = f"each of {buried} events is in the dead-letter file, once"
@@ -79,26 +78,26 @@ def refusal(folder: Path, *, runs: int) -> Outcome:
 def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
     """An endpoint that has accepted scores answers UNIMPLEMENTED, as a proxy in front of nothing does; meanwhile kills."""
     sent = [run_of(number) for number in range(runs)]
-    with Sink() as sink:
-        exporters = {"otlp": {"endpoint": sink.endpoint, "signals": ["logs"], "timeout": "2s"}}
+    with Endpoint() as endpoint:
+        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}}
         config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             first, rest = sent[: runs // 2], sent[runs // 2 :]
             sender.send(requests_of(first), within_s=60)
-            assert scored(service, {run.number for run in first}, 60, sink.rows), service.said()
-            sink.trouble = "UNIMPLEMENTED"
+            assert scored(service, {run.number for run in first}, 60, endpoint.rows), service.said()
+            endpoint.trouble = "UNIMPLEMENTED"
             sender.send(requests_of(rest), within_s=60)
             for _ in range(kills):
                 time.sleep(1.0)
                 service.kill()
                 service.start()
             time.sleep(2.0)
-            refused = sink.refused
-            sink.trouble = ""
-            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, sink.rows), service.said()
+            refused = endpoint.refused
+            endpoint.trouble = ""
+            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, endpoint.rows), service.said()
             assert service.terminate() == 0
-        books = balance(sent, sender.acknowledged, sink.rows())
+        books = balance(sent, sender.acknowledged, endpoint.rows())
     assert not rows_of(folder / "kept" / "dead_letter.jsonl")
     figures = f"{kills} kills meanwhile, {refused} events refused, none in the dead-letter file, {books.repeated} delivered twice"
     return Outcome("endpoint that worked answers UNIMPLEMENTED for a while", refused, books, figures)
@@ -108,9 +107,9 @@ def unsupported(folder: Path, *, runs: int) -> Outcome:
     """An endpoint that never supported the signal: evaluation goes on with a queue of 20, and every score is a dead letter."""
     sent = [run_of(number) for number in range(runs)]
     dead = folder / "kept" / "dead_letter.jsonl"
-    with Sink() as sink:
-        sink.trouble = "UNIMPLEMENTED"
-        exporters = {"otlp": {"endpoint": sink.endpoint, "signals": ["logs"], "timeout": "2s"}, "max_queue": 20}
+    with Endpoint() as endpoint:
+        endpoint.trouble = "UNIMPLEMENTED"
+        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}, "max_queue": 20}
         config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
@@ -118,5 +117,5 @@ def unsupported(folder: Path, *, runs: int) -> Outcome:
             assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, lambda: rows_of(dead)), service.said()
             assert service.terminate() == 0
         books = balance(sent, sender.acknowledged, rows_of(dead))
-    figures = f"each of {len(rows_of(dead))} events is in the dead-letter file; {sink.refused} were sent"
+    figures = f"each of {len(rows_of(dead))} events is in the dead-letter file; {endpoint.refused} were sent"
     return Outcome("endpoint that always answers UNIMPLEMENTED, max_queue 20", len(rows_of(dead)), books, figures)
