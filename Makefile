@@ -13,7 +13,7 @@ help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
-	@$(BIN)/python -m otel_eval.demo
+	@$(BIN)/python examples/demo.py
 
 JOBS ?= 4 # processes that run tests; more than cores, because end-to-end tests wait for timers and processes
 PARALLEL := -n $(JOBS) --dist loadfile

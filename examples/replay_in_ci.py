@@ -9,7 +9,7 @@ is used. The command line does the same: `otel-eval replay traces.json --config 
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
+from pathlib import Path
 
 from otel_eval import Failed, Scored, Skipped, app
 from otel_eval.config import load
@@ -28,7 +28,7 @@ policy = load(
         ]
     }
 )
-recorded = str(files("otel_eval") / "demo_trace.json")
+recorded = str(Path(__file__).with_name("demo_trace.json"))
 
 
 def describe(outcome: Scored | Skipped | Failed) -> str:

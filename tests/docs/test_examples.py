@@ -173,7 +173,7 @@ def test_the_demonstration_shows_runs_and_scores(demonstration: str, said: str) 
 @pytest.fixture(scope="module")
 def demonstration() -> str:
     """What `make demo` prints."""
-    done = run("-m", "otel_eval.demo")
+    done = run("examples/demo.py")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +156,7 @@ agent(trace.get_tracer("app"), "search").end()
 
 def test_a_tool_is_misspelt_in_a_policy(tmp_path: Path):
     """The name that was meant is suggested, in a replay at once; the score is printed all the same."""
-    trace = files("otel_eval").joinpath("demo_trace.json").read_bytes()
+    trace = (ROOT / "examples/demo_trace.json").read_bytes()
     (tmp_path / "trace.json").write_bytes(trace)
     (tmp_path / "eval.yaml").write_text(
         "evaluations: [{name: policy, scorers: [{type: required_tools, patterns: [get_wether]}]}]"
@@ -169,7 +168,7 @@ def test_a_tool_is_misspelt_in_a_policy(tmp_path: Path):
 
 def test_no_key_of_a_dataset_is_known(tmp_path: Path):
     """A run that carries a key without a record is skipped; the replay exits with 3 and names the records that were not used."""
-    trace = files("otel_eval").joinpath("demo_trace.json").read_bytes()
+    trace = (ROOT / "examples/demo_trace.json").read_bytes()
     (tmp_path / "trace.json").write_bytes(trace)
     (tmp_path / "cases.jsonl").write_text('{"case": "a", "expected": ["get_weather"]}\n')
     (tmp_path / "eval.yaml").write_text(

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from fork_server import ForkServer
+
+ROOT = Path(__file__).parents[3]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -56,7 +57,7 @@ def otel_eval_process(tmp_path: Path) -> Run:
 def recorded(tmp_path: Path) -> Path:
     """A recorded trace: two look-ups side by side, a booking that fails, one that succeeds."""
     path = tmp_path / "recorded.json"
-    path.write_bytes(files("otel_eval").joinpath("demo_trace.json").read_bytes())
+    path.write_bytes((ROOT / "examples/demo_trace.json").read_bytes())
     return path
 
 

@@ -1,4 +1,4 @@
-"""`python -m otel_eval.demo`: runs a traced agent and a receiver, sends spans over OTLP and prints trajectories and scores.
+"""`make demo`: runs a traced agent and a receiver, sends spans over OTLP and prints trajectories and scores.
 
 The scripted travel agent is traced with the OpenTelemetry SDK by the GenAI conventions and calls no model and no service. It
 looks up the weather of two cities at the same time, books a flight on a date that does not exist, reads the error and books
