@@ -180,8 +180,6 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "forward.unsupported": ("exporter_unsupported", ""),
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
-    "workers.cpu_seconds": ("workers_cpu_seconds", "s"),
-    "workers.memory_rss": ("workers_memory_rss", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
     "exporter.certificate_not_after": ("exporter_certificate_not_after", "s"),
 }
@@ -206,7 +204,6 @@ GAUGES: Final = frozenset(
         "exports.unsupported",
         "forward.unsupported",
         "workers.up",
-        "workers.memory_rss",
     }
 )
 """Counts of what is the case now; all others only rise."""

@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -28,14 +27,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from receiver import IDLE_SHARE, WARM_UP, config_of, cpu_seconds, requests_of, send
 
-from otel_eval.app.workers import worker as channel
 from otel_eval.app.workers.front import split_request
 from otel_eval.otlp import Signal
 from otel_eval.sources.receiver import tune_malloc
+from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
 
 WAIT_S = 1.0
 
@@ -102,7 +103,7 @@ def measured(configs: list[Path], requests: list[bytes], spans: int, *, pin: boo
 def handing_over(requests: list[bytes], workers: int) -> float:
     """CPU seconds of both sides for splitting requests, sending parts and answering them, not for what workers do with them."""
     tune_malloc()  # as the front and workers have it
-    ends = [socket.socketpair() for _ in range(workers)]
+    ends = [Pipe() for _ in range(workers)]
     child = os.fork()
     if child == 0:
         for ours, theirs in ends:
@@ -115,9 +116,10 @@ def handing_over(requests: list[bytes], workers: int) -> float:
     for body in requests:
         used = [(ours, part) for (ours, _), part in zip(ends, split_request(body, Signal.TRACES, workers), strict=True) if part]
         for ours, part in used:
-            channel.send(ours, 0, part)
+            ours.send(("take", ("grpc", Signal.TRACES, part)))
         for ours, _ in used:
-            channel.receive(ours)
+            ours.poll(30.0)
+            ours.recv()
     spent = time.process_time() - before
     for pair in ends:
         for each in pair:
@@ -126,11 +128,11 @@ def handing_over(requests: list[bytes], workers: int) -> float:
     return spent + usage.ru_utime + usage.ru_stime
 
 
-def answering(connection: socket.socket) -> None:
+def answering(connection: Connection) -> None:
     """Answer each part as a worker does that takes it."""
-    with connection, suppress(OSError):
-        while channel.receive(connection):
-            channel.send(connection, channel.MessageKind.DONE)
+    with connection, suppress(OSError, EOFError):
+        while connection.recv():
+            connection.send((True, ExportResponse(ExportStatus.ACCEPTED)))
 
 
 def rounds_of(profile: str, options: argparse.Namespace) -> Iterator[dict[str, tuple[float, float]]]:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from otel_eval.admin import Readiness
@@ -24,22 +24,23 @@ from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared, starting
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.supervisor import SupervisedWorker
-from otel_eval.app.workers.worker import PARTS
 from otel_eval.config import EvalConfig
 from otel_eval.counters import total_counts
 from otel_eval.diagnostics import Diagnostics
-from otel_eval.errors import ConfigError, InputError, Overloaded, RequestTooLarge, collect_errors
+from otel_eval.errors import InputError, Overloaded, collect_errors
 from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal, load_json
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.sources.receiver import Bound
-from otel_eval.sources.receiver.export_handler import INTERNAL_ERROR, ExportHandler, ExportResponse, ExportStatus, add_counts
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
 from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.storage.directory import claim_split
 from otel_eval.wire import fields, sized
 
 __all__ = ["FrontServer", "SplittingHandler", "part_of", "split_request", "split_request_python"]
+
+T = TypeVar("T")
 
 _THREADS: Final = 8  # for each worker; most of them wait for it
 
@@ -103,7 +104,7 @@ class FrontServer:
                 claim_split(self._config.storage.directory, self._config.workers)
             for each in self._workers:
                 each.begin()
-            collect_errors([partial(_await, each) for each in self._workers])
+            collect_errors([each.await_ready for each in self._workers])
             self._bound = self._receiver.start()
             return self._bound
 
@@ -144,13 +145,6 @@ class FrontServer:
     def counts(self) -> dict[str, Any]:
         """The counters of every part, added up over the workers."""
         return total_counts([self._receiver.counts(), self._receiver.not_after(), *(each.counts() for each in self._workers)])
-
-
-def _await(worker: SupervisedWorker) -> None:
-    try:
-        worker.await_ready()
-    except OSError:
-        raise ConfigError(f"workers: worker {worker.number} ended while it started; its log lines show why") from None
 
 
 def joined_families(several: Iterable[Family]) -> list[Family]:
@@ -223,15 +217,6 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
 _ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
-_REFUSALS: Final[dict[ExportStatus, Callable[[ExportResponse], Exception]]] = {
-    ExportStatus.INVALID: lambda answer: InputError(answer.message),
-    ExportStatus.TOO_LARGE: lambda answer: RequestTooLarge(answer.message),
-    ExportStatus.RETRYABLE: lambda answer: (
-        Overloaded(answer.message, retry_after_s=answer.retry_after_s)
-        if answer.message != INTERNAL_ERROR
-        else RuntimeError(INTERNAL_ERROR)  # counted as one of the front's: once for each request
-    ),
-}
 
 
 class SplittingHandler(ExportHandler):
@@ -260,7 +245,7 @@ class SplittingHandler(ExportHandler):
                 body, lost, why = _REQUESTS[signal](load_json(body))
             parts = self._split(signal, body)
             add_counts(self._counters, transport, **{_REJECTED[signal]: lost})
-        answers = self._send(PARTS.index((transport, signal)), parts)
+        answers = self._send(transport, signal, parts)
         if lost:
             answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{lost} rejected, the first: {why}", lost))
         return _merged(answers)
@@ -271,31 +256,26 @@ class SplittingHandler(ExportHandler):
         except ValueError:
             raise InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut") from None
 
-    def _send(self, kind: int, parts: Sequence[bytes]) -> list[ExportResponse]:
-        """Send every part, then wait for every answer.
-
-        Raises:
-            Overloaded: a worker does not take its part now.
-            InputError: a worker finds its part invalid.
-            RequestTooLarge: a worker cannot ever take its part.
-        """
-        refusals: list[Exception] = []
-        under_way, answers = [], []
+    def _send(self, transport: str, signal: Signal, parts: Sequence[bytes]) -> list[ExportResponse]:
+        """Send every part, then wait for every answer; raises as `take` does if a worker does not take its part."""
         used = [(worker, body) for worker, body in zip(self._workers, parts, strict=False) if body]
-        for worker, body in used or [(self._workers[0], b"")]:
-            try:
-                under_way.append(worker.begin_part(kind, body))
-            except Overloaded as error:
-                refusals.append(error)
-        for finish in under_way:
-            try:
-                answers.append(finish())
-            except Overloaded as error:
-                refusals.append(error)
-        refusals += [_REFUSALS[each.status](each) for each in answers if each.status in _REFUSALS]
-        if refusals:
+        beginnings = [partial(each.begin_part, transport, signal, body) for each, body in used or [(self._workers[0], b"")]]
+        under_way, refused = _called(beginnings)
+        answers, refused_later = _called(under_way)
+        if refusals := refused + refused_later:
             raise next((each for each in refusals if not isinstance(each, Overloaded)), refusals[0])
         return answers
+
+
+def _called(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]:
+    """What every function returned, and what the others raised."""
+    found, refusals = [], []
+    for call in calls:
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001 - raised once every worker has answered
+            refusals.append(error)
+    return found, refusals
 
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:

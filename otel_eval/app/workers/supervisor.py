@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import pickle
-import signal
 import socket
+import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import GAUGES, Family
-from otel_eval.app.workers.worker import MessageKind, limit_waits, receive, send, work
+from otel_eval.app.workers.worker import work
 from otel_eval.config import EvalConfig
 from otel_eval.counters import named_count, total_counts
-from otel_eval.errors import Overloaded
+from otel_eval.errors import ConfigError, Overloaded
+from otel_eval.otlp import Signal
 from otel_eval.retry import Backoff, RetryPolicy
-from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
+from otel_eval.sources.receiver.export_handler import ExportResponse
 
 __all__ = ["SupervisedWorker", "WorkerProcess"]
 
@@ -32,7 +33,7 @@ _LOOK_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to report its state
 _PART_S: Final = 30.0  # for a worker to take a part of a request, its disk included
 _HEALTHY_S: Final = 10.0  # a worker that lived longer is started again without delay
-_ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
+_LIMIT: Final = struct.pack("ll", int(_PART_S), 0)  # struct timeval
 _POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
 
 
@@ -48,8 +49,7 @@ class WorkerProcess:
         context = multiprocessing.get_context("spawn")  # gRPC and threads do not survive a fork
         name = f"otel-eval-worker-{arguments[0]}"
         self.process: Final = context.Process(target=work, args=(*arguments, theirs), name=name)
-        self._idle: Final[deque[socket.socket]] = deque()
-        self.began: Final = time.monotonic()
+        self._idle: Final[deque[Connection]] = deque()
         with theirs:
             self.process.start()
 
@@ -58,64 +58,58 @@ class WorkerProcess:
 
         Raises:
             ConfigError: it cannot start with this configuration.
-            OSError: it ended.
+            Overloaded: it ended.
         """
-        kind, payload = receive(self._control)
-        if kind == MessageKind.FAILED:
-            raise pickle.loads(payload)
+        self._finish(self._connect(), None)
 
-    def _connect(self, limit_s: float) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        limit_waits(ours, limit_s)
-        with theirs:
-            try:
-                socket.send_fds(self._control, [b"c"], [theirs.fileno()])
-            except OSError:
-                ours.close()
-                raise
-        return ours
-
-    def begin(self, kind: int, body: bytes) -> socket.socket:
-        """Send a part of a request; what is returned is for `finish`.
+    def begin(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
+        """Call a method of `Worker`; what is returned waits for its result, and raises what the method raises or the same.
 
         Raises:
-            OSError: the worker ended or hangs.
+            Overloaded: the worker ended or hangs.
         """
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._connect(_PART_S)
+            connection = self._connect()
         try:
-            send(connection, kind, body)
-        except OSError:
+            connection.send((method, arguments))
+        except OSError as error:
             connection.close()
-            raise
-        return connection
+            raise self._gone() from error
+        return partial(self._finish, connection, limit_s)
 
-    def finish(self, connection: socket.socket) -> tuple[int, bytes]:
-        """The answer; raises as `begin` does. The connection must not be used after that."""
+    def call(self, limit_s: float, method: str, *arguments: Any) -> Any:
+        """Call a method of `Worker` and wait for its result; raises as `begin` does."""
+        return self.begin(limit_s, method, *arguments)()
+
+    def _connect(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        # A send or receive fails that takes longer, where a timeout of Python's would make the socket non-blocking.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _LIMIT)
+        with ours, theirs:
+            try:
+                socket.send_fds(self._control, [b"c"], [theirs.fileno()])
+            except OSError as error:
+                raise self._gone() from error
+            return Connection(ours.detach())
+
+    def _finish(self, connection: Connection, limit_s: float | None) -> Any:
         try:
-            answer = receive(connection)
-        except OSError:
+            if not connection.poll(limit_s):
+                raise TimeoutError  # which is an OSError
+            returned, found = connection.recv()
+        except (OSError, EOFError) as error:
             connection.close()
-            raise
+            raise self._gone() from error
         self._idle.append(connection)
-        return answer
-
-    def ask(self, kind: MessageKind, limit_s: float, what: object = None) -> Any:
-        """Have something done.
-
-        Raises:
-            OSError: the worker ended or hangs.
-            Exception: what it raised.
-        """
-        with self._connect(limit_s) as connection:
-            send(connection, kind, pickle.dumps(what))
-            answer, payload = receive(connection)
-        found = pickle.loads(payload)
-        if answer == MessageKind.FAILED:
+        if not returned:
             raise found
         return found
+
+    def _gone(self) -> Overloaded:
+        return Overloaded(f"{self.process.name} ended or hangs; retry later")
 
     def leave(self) -> None:
         """Close the control socket: the worker stops. Safe to repeat."""
@@ -152,110 +146,93 @@ class SupervisedWorker:
         self._ready: WorkerProcess | None = None  # it, while it takes requests
         self._stopping: Final = threading.Event()
         self._backoff = Backoff(_POLICY, self._stopping)
+        self._first: Final[Future[None]] = Future()  # done when the first process takes requests, or cannot start
         self._thread: Final = threading.Thread(target=self._keep, name=f"otel-eval-worker-{number}", daemon=True)
         self._restarts = 0
         self._counts: Mapping[str, Any] = {}  # of the process, as last reported
         self._ended: Mapping[str, Any] = {}  # what processes counted that have ended
-        self._readiness = Readiness(False, "it starts")
+        self.readiness = Readiness(False, "it starts")  # as reported a second ago
 
     # ------------------------------------------------------------------ for requests
 
-    def begin_part(self, kind: int, body: bytes) -> Callable[[], ExportResponse]:
-        """Send a part of a request; what is returned waits for the answer, and raises the same.
+    def begin_part(self, transport: str, signal: Signal, body: bytes) -> Callable[[], ExportResponse]:
+        """Send a part of a request; what is returned waits for the answer, and raises the same or as `ExportHandler.take` does.
 
         Raises:
             Overloaded: there is no process that takes it now.
         """
-        process = self._running()
-        try:
-            connection = process.begin(kind, body)
-        except OSError:
-            raise Overloaded(f"worker {self.number} does not take requests now; retry later") from None
-        return partial(self._finish_part, process, connection)
-
-    def _finish_part(self, process: WorkerProcess, connection: socket.socket) -> ExportResponse:
-        try:
-            _, payload = process.finish(connection)
-        except OSError:
-            raise Overloaded(f"worker {self.number} ended while it took a request; retry later") from None
-        return pickle.loads(payload) if payload else _ACCEPTED
-
-    def _running(self) -> WorkerProcess:
-        if self._ready is None:
+        process = self._ready
+        if process is None:
             raise Overloaded(f"worker {self.number} does not run now; retry later")
-        return self._ready
+        return process.begin(_PART_S, "take", transport, signal, body)
 
     # ------------------------------------------------------------------ life
 
-    def begin(self) -> WorkerProcess:
-        """Start the process, without waiting for it."""
-        self._process = WorkerProcess(self.number, self._config, self._instance, self._prepare)
-        return self._process
-
-    def await_ready(self) -> None:
-        """Wait until it takes requests, and keep it running from then on.
-
-        Raises:
-            ConfigError: it cannot start with this configuration.
-            OSError: it ended.
-        """
-        assert self._process is not None
-        self._process.await_ready()
-        self._open(self._process)
+    def begin(self) -> None:
+        """Start the process and keep it running, without waiting for it."""
         self._thread.start()
 
-    def _open(self, process: WorkerProcess) -> None:
-        self._ready = process
-        self._look(process)
+    def await_ready(self) -> None:
+        """Wait until it takes requests.
+
+        Raises:
+            ConfigError: it cannot start.
+        """
+        try:
+            self._first.result()
+        except Overloaded:
+            raise ConfigError(f"workers: worker {self.number} ended while it started; its log lines show why") from None
 
     def _keep(self) -> None:
         while not self._stopping.is_set():
-            assert self._process is not None
-            if not wait([self._process.process.sentinel], _LOOK_S):
-                self._look(self._process)
-            elif not self._stopping.is_set():
-                self._restart(self._process)
+            began = time.monotonic()
+            try:
+                self._live()
+            except Exception as error:  # noqa: BLE001 - it could not start; one that ran once is started again until it runs
+                if not self._first.done():
+                    self._first.set_exception(error)
+                    return
+                if not self._stopping.is_set():
+                    _log.warning("worker %d cannot start: %s", self.number, error)
+            if not self._stopping.is_set():
+                self._clear_up(time.monotonic() - began)
+
+    def _live(self) -> None:
+        """Start a process and look at it until it ends."""
+        config = self._config
+        process = self._process = WorkerProcess(self.number, config, self._instance, self._prepare)
+        if self._stopping.is_set():  # after `stop` looked for the process
+            return process.end(_ANSWER_S)
+        process.await_ready()
+        self._ready = process
+        self._look(process)
+        if not self._first.done():
+            self._first.set_result(None)
+        if self._config is not config:
+            self.reload(self._config)
+        while not wait([process.process.sentinel], _LOOK_S) and not self._stopping.is_set():
+            self._look(process)
+        return None
 
     def _look(self, process: WorkerProcess) -> None:
         try:
-            self._counts, self._readiness = process.ask(MessageKind.LOOK, _ANSWER_S)
+            self._counts, self.readiness = process.call(_ANSWER_S, "look")
         except Exception as error:  # noqa: BLE001 - it may be ending, or hang
-            self._readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
+            self.readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
 
-    def _restart(self, process: WorkerProcess) -> None:
-        self._ready = None
-        self._readiness = Readiness(False, "it ended and is started again")
-        process.end(0.0)
-        self._keep_counts()
-        _log.warning("worker %d ended (%s) and is started again", self.number, _reason(process.process.exitcode))
-        if time.monotonic() - process.began > _HEALTHY_S:
+    def _clear_up(self, lived_s: float) -> None:
+        process, self._ready = self._process, None
+        self.readiness = Readiness(False, "it ended and is started again")
+        if process is not None:
+            process.end(0.0)
+            _log.warning("worker %d ended (exit code %s) and is started again", self.number, process.process.exitcode)
+        # Counters of the service must not fall because a process that counted ended.
+        counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
+        self._ended, self._counts = total_counts([self._ended, counted]), {}
+        if lived_s > _HEALTHY_S:
             self._backoff = Backoff(_POLICY, self._stopping)
         self._backoff.wait()
-        if self._stopping.is_set():
-            return
         self._restarts += 1
-        given = self._config
-        fresh = self.begin()
-        if self._stopping.is_set():  # after `stop` looked for the process
-            fresh.end(_ANSWER_S)
-            return
-        try:
-            fresh.await_ready()
-        except Exception as error:  # noqa: BLE001 - it is started again until it runs
-            self._readiness = Readiness(False, f"it cannot start: {error}")
-            _log.warning("worker %d cannot start: %s", self.number, error)
-            fresh.leave()
-            fresh.process.join()
-        else:
-            self._open(fresh)
-            if self._config is not given:
-                self.reload(self._config)
-
-    def _keep_counts(self) -> None:
-        """Counters of the service must not fall because a process that counted ended."""
-        counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
-        self._ended = total_counts([self._ended, counted])
-        self._counts = {}
 
     def reload(self, config: EvalConfig) -> None:
         """Use another configuration now, or if no process answers now, after the next start."""
@@ -263,21 +240,22 @@ class SupervisedWorker:
         if process is None:
             return
         try:
-            process.ask(MessageKind.RELOAD, _PART_S, config)
+            process.call(_PART_S, "reload", config)
         except Exception as error:  # noqa: BLE001 - it is ending, or hangs; the configuration was checked
             _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
 
     def stop(self, timeout_s: float) -> None:
         """Have it stop, and end it if it does not; `finished` is then whether everything was evaluated and delivered."""
         self._stopping.set()
-        process, self._ready = self._process, None
-        if process is None:  # it was never begun
-            return
-        try:
-            self.finished, (self._counts, self._readiness) = process.ask(MessageKind.STOP, timeout_s + _ANSWER_S, timeout_s)
-        except Exception as error:  # noqa: BLE001 - it is ended in any case
-            _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
-        process.end(_ANSWER_S)
+        process, self._ready = self._ready, None
+        if process is not None:
+            try:
+                self.finished = process.call(timeout_s + _ANSWER_S, "stop", timeout_s)
+                self._look(process)
+            except Exception as error:  # noqa: BLE001 - it is ended in any case
+                _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
+        if self._process is not None:
+            self._process.end(_ANSWER_S)
 
     def leave(self) -> None:
         """Have the process stop by itself, without waiting."""
@@ -287,16 +265,12 @@ class SupervisedWorker:
 
     # ------------------------------------------------------------------ for the operator
 
-    @property
-    def readiness(self) -> Readiness:
-        """Whether it works, as it reported a second ago."""
-        return self._readiness
-
     def scores(self) -> list[Family]:
         """The metrics of results in its process; none if it does not answer."""
+        process = self._ready
         try:
-            found: list[Family] = self._running().ask(MessageKind.SCORES, _ANSWER_S)
-        except (OSError, RuntimeError, Overloaded):
+            found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
+        except (Overloaded, RuntimeError):
             return []
         return found
 
@@ -306,9 +280,3 @@ class SupervisedWorker:
         own = {named_count("workers.up", label): int(self._ready is not None)}
         own[named_count("workers.restarts", label)] = self._restarts
         return total_counts([self._ended, self._counts]) | own
-
-
-def _reason(code: int | None) -> str:
-    if code is not None and code < 0:
-        return signal.Signals(-code).name
-    return f"exit code {code}"

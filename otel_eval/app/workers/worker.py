@@ -1,96 +1,34 @@
-"""One worker process: the server without listeners, and the messages in which it takes its part of each request from the front.
+"""One worker process: the server without listeners. The front calls methods of it over connections.
 
-A message is a kind, a length and bytes. A worker gets its end of each connection as a descriptor over its control socket:
-there is no address that another process could connect to.
+A worker gets its end of each connection as a descriptor over its control socket: there is no address that another process could
+connect to.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from enum import IntEnum
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family
 from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import max_message_size
 from otel_eval.config import EvalConfig, OtlpReceiver
-from otel_eval.counters import named_count
 from otel_eval.diagnostics import expect_no_spans
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver import Bound, Consumer, OtlpServer, Relay
-from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory import resident
+from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
 
-__all__ = ["PARTS", "MessageKind", "PartReceiver", "limit_waits", "receive", "send", "work"]
-
-_HEAD: Final = struct.Struct("<BI")
-_LIMIT: Final = struct.Struct("ll")  # struct timeval
-
-
-PARTS: Final = tuple((transport, signal) for transport in ("grpc", "http") for signal in Signal)
-"""Kinds of messages that carry a part of a request, by their place here: how it came, and of which signal it is."""
-
-
-class MessageKind(IntEnum):
-    """Other kinds of messages: what they ask for, or how a message is answered."""
-
-    LOOK = 16
-    SCORES = 17
-    RELOAD = 18
-    STOP = 19
-    DONE = 32
-    FAILED = 33
-
-
-def limit_waits(connection: socket.socket, seconds: float) -> None:
-    """Have each send and receive fail with an OSError that takes longer. The socket itself stays blocking.
-
-    A timeout of Python's would make it non-blocking, and a message would take several calls of the system.
-    """
-    limit = _LIMIT.pack(int(seconds), int(seconds % 1 * 1e6))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-
-
-def send(connection: socket.socket, kind: int, payload: bytes = b"") -> None:
-    """Send one message.
-
-    Raises:
-        OSError: the other end is gone, or does not read in time.
-    """
-    sent = connection.sendmsg([_HEAD.pack(kind, len(payload)), payload]) - _HEAD.size
-    if sent < len(payload):  # a signal interrupted it, or the time is over
-        connection.sendall(memoryview(payload)[max(0, sent) :])
-
-
-def receive(connection: socket.socket) -> tuple[int, bytes]:
-    """The next message.
-
-    Raises:
-        OSError: the other end is gone, or does not answer in time.
-    """
-    kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
-    return kind, _exactly(connection, size)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:  # more than one turn only after a signal
-        more = connection.recv(size - len(data), socket.MSG_WAITALL)
-        if not more:
-            raise ConnectionResetError("the other end closed the connection")
-        data = data + more if data else more
-    return data
-
+__all__ = ["Worker", "work"]
 
 _OF_ITEMS: Final = ("_spans", "_logs", "_metrics")  # counters; the front counts requests, and those that failed
 _STOP_S: Final = 10.0  # to end in when the front is gone
@@ -108,7 +46,7 @@ class PartReceiver(OtlpServer):
 
     def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
         """Deal with a part of a request that came by that transport."""
-        return self._handler.answer(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
+        return self._handler.take(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
 
     @property
     def is_open(self) -> bool:
@@ -128,12 +66,14 @@ class PartReceiver(OtlpServer):
         return {name: counts for name, counts in super().counts().items() if name.endswith(_OF_ITEMS)}
 
 
-class _Worker:
+class Worker:
+    """What the front calls by name."""
+
     def __init__(self, number: int, config: EvalConfig) -> None:
         self._number: Final = number
         self._stop: Final = threading.Lock()  # one stops it
         self._stopped: bool | None = None
-        self._receiver: PartReceiver | None = None
+        self._receiver: PartReceiver
         self._server: Final = Server(config, self._make, has_pages=False)
 
     def _make(self, given: OtlpReceiver | None, consumer: Consumer, relay: Relay | None, _: Callable[[], bool]) -> PartReceiver:
@@ -141,57 +81,39 @@ class _Worker:
         return self._receiver
 
     def start(self) -> None:
+        """Take requests.
+
+        Raises:
+            ConfigError: that is not possible with this configuration.
+        """
         self._server.start()
 
-    def stop(self, timeout_s: float) -> bool:
-        with self._stop:
-            if self._stopped is None:
-                self._stopped = self._server.stop(timeout_s)
-            return self._stopped
+    def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
+        """Deal with a part of a request that came by that transport; raises as `ExportHandler.take` does."""
+        return self._receiver.take(transport, signal, body)
 
-    def serve(self, connection: socket.socket) -> None:
-        """Answer what comes over one connection, to its end."""
-        with connection:
-            try:
-                while True:
-                    send(connection, *self._answer(*receive(connection)))
-            except OSError:  # the front closed it
-                return
+    def look(self) -> tuple[dict[str, Any], Readiness]:
+        """What was counted, and whether it works."""
+        return self._server.counts(), self._server.readiness()
 
-    def _answer(self, kind: int, payload: bytes) -> tuple[MessageKind, bytes]:
-        if kind < len(PARTS):
-            assert self._receiver is not None
-            answer = self._receiver.take(*PARTS[kind], payload)
-            is_plain = answer.status is ExportStatus.ACCEPTED and not answer.message
-            return MessageKind.DONE, b"" if is_plain else pickle.dumps(answer)
-        asked: dict[int, Callable[[], Any]] = {
-            MessageKind.LOOK: self._look,
-            MessageKind.SCORES: self._scores,
-            MessageKind.RELOAD: lambda: self._server.reload(pickle.loads(payload)),
-            MessageKind.STOP: lambda: (self.stop(pickle.loads(payload)), self._look()),
-        }
-        try:
-            return MessageKind.DONE, pickle.dumps(asked[kind]())
-        except Exception as error:  # noqa: BLE001 - the front reports it
-            return MessageKind.FAILED, pickle.dumps(
-                error if isinstance(error, ConfigError) else RuntimeError(type(error).__name__)
-            )
-
-    def _look(self) -> Any:
-        used, label = os.times(), {"worker": str(self._number)}
-        own = {
-            named_count("workers.cpu_seconds", label): round(used.user + used.system, 2),
-            named_count("workers.memory_rss", label): resident(),
-        }
-        return self._server.counts() | own, self._server.readiness()
-
-    def _scores(self) -> list[Family]:
+    def scores(self) -> list[Family]:
         """The metrics of results, with the number of this worker: averages of several cannot be added up."""
         label = {"worker": str(self._number)}
         return [
             replace(each, rows=[(suffix, {**labels, **label}, value) for suffix, labels, value in each.rows])
             for each in self._server.scores()
         ]
+
+    def reload(self, config: EvalConfig) -> None:
+        """Use other evaluations from now on; raises as `Server.reload` does."""
+        self._server.reload(config)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop; False if not everything was evaluated and delivered in time."""
+        with self._stop:
+            if self._stopped is None:
+                self._stopped = self._server.stop(timeout_s)
+            return self._stopped
 
 
 def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None], control: socket.socket) -> None:
@@ -202,7 +124,7 @@ def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int]
         config: this worker's own.
         instance: `service.instance.id` of its metrics, which must not be those of another worker.
         prepare: called first with the number, to set up logging.
-        control: where descriptors of connections come from.
+        control: where descriptors of connections come from. Over the first one the front gets what came of the start.
     """
     # The front stops its workers. Signals to the whole group of processes must not end them while it hands over requests.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -211,32 +133,55 @@ def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int]
     os.environ["OTEL_RESOURCE_ATTRIBUTES"] = f"{given}{',' if given else ''}service.instance.id={instance}"
     prepare(number)
     expect_no_spans()
-    _run(number, config, control)
+    front = _accept(control)
+    if front is not None and (worker := _started(number, config, front)) is not None:
+        _run(worker, front, control)
     sys.stderr.flush()
     os._exit(0)  # a scorer that does not return must not keep the process
 
 
-def _run(number: int, config: EvalConfig, control: socket.socket) -> None:
+def _started(number: int, config: EvalConfig, front: Connection) -> Worker | None:
     try:
-        worker = _Worker(number, config)
+        worker = Worker(number, config)
         worker.start()
     except Exception as error:  # noqa: BLE001 - the front reports it
-        why = error if isinstance(error, ConfigError) else ConfigError(f"worker {number}: {type(error).__name__}: {error}")
-        return send(control, MessageKind.FAILED, pickle.dumps(why))
-    send(control, MessageKind.DONE)
-    while (connection := _accept(control)) is not None:
-        threading.Thread(target=worker.serve, args=(connection,), name="otel-eval-part", daemon=True).start()
+        front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
+        return None
+    front.send((True, None))
+    return worker
+
+
+def _run(worker: Worker, front: Connection | None, control: socket.socket) -> None:
+    while front is not None:
+        threading.Thread(target=_serve, args=(worker, front), name="otel-eval-part", daemon=True).start()
+        front = _accept(control)
     watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
     watchdog.daemon = True
     watchdog.start()
     worker.stop(_STOP_S)
-    return None
 
 
-def _accept(control: socket.socket) -> socket.socket | None:
+def _serve(worker: Worker, connection: Connection) -> None:
+    """Answer the calls that come over one connection, until the front closes it."""
+    with connection, suppress(OSError, EOFError):
+        while True:
+            connection.send(_answer(worker, *connection.recv()))
+
+
+def _answer(worker: Worker, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Whether the method returned, and what it returned or raised."""
+    try:
+        return True, getattr(worker, method)(*arguments)
+    except (OtelEvalError, InternalError) as error:
+        return False, error
+    except Exception as error:  # noqa: BLE001 - the front reports it; not every error can be sent
+        return False, RuntimeError(type(error).__name__)
+
+
+def _accept(control: socket.socket) -> Connection | None:
     """A connection from the front; None if the front closed the control socket, or is gone."""
     try:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
     except OSError:
         return None
-    return socket.socket(fileno=descriptors[0]) if message else None
+    return Connection(descriptors[0]) if message else None

@@ -32,11 +32,11 @@ from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 __all__ = [
-    "INTERNAL_ERROR",
     "DecodingHandler",
     "ExportHandler",
     "ExportResponse",
     "ExportStatus",
+    "InternalError",
     "Relay",
     "add_counts",
     "counts_by_transport",
@@ -64,8 +64,10 @@ class ExportResponse:
 
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
-INTERNAL_ERROR: Final = "internal error, retry"
-"""The message of a response to a request that could have been taken but for a fault of ours."""
+
+
+class InternalError(Exception):
+    """A request could have been taken but for a fault of ours."""
 
 
 # By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a refused span was not accepted and
@@ -138,10 +140,7 @@ class ExportHandler:
         """
         add_counts(self._counters, transport, requests=1)
         try:
-            with self._memory_limiter.enter(size) as reservation:
-                body = read(reservation)
-                self._reserve(signal, encoding, body, reservation)
-                return self._take(transport, signal, encoding, body)
+            return self.take(transport, signal, encoding, size, read)
         except InputError as error:
             add_counts(self._counters, transport, bad_requests=1)
             return ExportResponse(ExportStatus.INVALID, str(error))
@@ -151,6 +150,31 @@ class ExportHandler:
         except Overloaded as error:
             add_counts(self._counters, transport, refused_requests=1)
             return ExportResponse(ExportStatus.RETRYABLE, str(error), retry_after_s=error.retry_after_s)
+        except InternalError:
+            add_counts(self._counters, transport, internal_errors=1)
+            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry", retry_after_s=_RETRY_S)
+
+    def take(
+        self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
+    ) -> ExportResponse:
+        """The same without the request's own counters.
+
+        Raises:
+            InputError: it is invalid.
+            Overloaded: there is no room now.
+            RequestTooLarge: it can never be taken.
+            InternalError: it cannot be taken because of a fault here; the client keeps the data and retries.
+            OSError: `read` lost the connection.
+        """
+        with self._memory_limiter.enter(size) as reservation:
+            body = read(reservation)
+            self._reserve(signal, encoding, body, reservation)
+            try:
+                return self._hand_over(transport, signal, encoding, body)
+            except (InputError, Overloaded, RequestTooLarge):
+                raise
+            except Exception as error:  # noqa: BLE001 - a fault here must cost no data
+                raise InternalError(type(error).__name__) from None
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
         """Ask for the room that reading will take.
@@ -161,23 +185,8 @@ class ExportHandler:
         """
         raise NotImplementedError
 
-    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        try:
-            return self._hand_over(transport, signal, encoding, body)
-        except (InputError, Overloaded, RequestTooLarge):
-            raise
-        except Exception:  # noqa: BLE001 - a fault here must cost no data: the client keeps it and retries
-            add_counts(self._counters, transport, internal_errors=1)
-            return ExportResponse(ExportStatus.RETRYABLE, INTERNAL_ERROR, retry_after_s=_RETRY_S)
-
     def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        """Do what is to be done with the body.
-
-        Raises:
-            InputError: it is invalid.
-            Overloaded: there is no room now.
-            RequestTooLarge: it can never be taken.
-        """
+        """Do what is to be done with the body; raises as `take` does."""
         raise NotImplementedError
 
 
