@@ -23,9 +23,9 @@ from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
 from otel_eval.scorers.alignment.expected import Criterion, Expectation, check_recorded, words_of
-from otel_eval.scorers.alignment.lcs import Prepared, common, common_in_groups, prepare
+from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
-from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups, walk_words
+from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups
 from otel_eval.scorers.tool_names import listed, plural, seen, shortened
 
 Pairs = list[tuple[int, int]]
@@ -154,13 +154,11 @@ class Aligner:
         if not criterion.plain:
             check_recorded(criterion, self._visits)
         words = self._words
-        if words is not None and criterion.words is not None:
-            if criterion.decisive:
-                return self._alignment(self._by_words(criterion.words, words, any_order=any_order), any_order=any_order)
+        if sequential and words is not None and criterion.words is not None:
+            equal = _assigned_words(criterion.words.names, words) if any_order else common(criterion.words, words)
             # Equal calls weigh 1, the most a pair can: if they pair all of the shorter side, no partial agreement adds anything.
-            equal = self._equal_words(criterion.words, words, any_order=any_order) if sequential else []
-            if sequential and len(equal) == min(len(words), len(criterion.words.names)):
-                return self._alignment(equal, any_order=True)
+            if criterion.decisive or len(equal) == min(len(words), len(criterion.words.names)):
+                return self._alignment(equal, any_order=any_order)
         return self._alignment(self._by_relation(any_order=any_order), any_order=any_order)
 
     def fits(self) -> bool:
@@ -169,16 +167,12 @@ class Aligner:
         Raises:
             NotRecorded, TooLarge: as `heaviest` does.
         """
-        criterion, batches_ = self._criterion, self._ran
-        groups, words = criterion.expectation.groups, self._words
+        criterion, words = self._criterion, self._words
         if len(self._visits) != len(criterion.expectation.calls):
             return False
-        if words is not None and criterion.words is not None:
-            if criterion.words.names == tuple(words):
-                return True
-            if criterion.decisive or criterion.comparison.arguments == "overlap":  # of which only equal ones weigh 1
-                return _fill(criterion.words.names, words, groups, batches_)
-        windows = _windows(groups, batches_)
+        if words is not None and criterion.words is not None and criterion.words.names == tuple(words):
+            return True
+        windows = _windows(criterion.expectation.groups, self._ran)
         rows = [mask & window for mask, window in zip(self._whole(), windows, strict=True)]
         return len(assign_masks(rows, len(rows), self._work)) == len(rows)
 
@@ -192,7 +186,16 @@ class Aligner:
 
     @cached_property
     def _relation(self) -> Relation:
-        return relation_of(self._criterion, self._visits, self._work)
+        equal = self._equal_masks() if self._criterion.decisive else None
+        return relation_of(self._criterion, self._visits, self._work) if equal is None else Relation(equal, None)
+
+    def _equal_masks(self) -> list[int] | None:
+        """By expected call the bits of the equal ones, if equal words alone weigh 1; else None."""
+        criterion, words = self._criterion, self._words
+        if words is None or criterion.words is None or not (criterion.decisive or criterion.comparison.arguments == "overlap"):
+            return None
+        masks = prepare(words).masks
+        return [masks.get(word, 0) for word in criterion.words.names]
 
     @property
     def _ran(self) -> list[range]:
@@ -206,23 +209,6 @@ class Aligner:
             return False
         return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[union-attr]
 
-    def _by_words(self, wanted: Prepared, made: Sequence[Hashable], *, any_order: bool) -> Pairs:
-        """The pairs where calls agree if their words are equal, by the cheapest algorithm that the groups of both sides allow."""
-        expectation, ran = self._criterion.expectation, self._batches
-        if any_order or (ran is None and not expectation.nested):
-            return self._equal_words(wanted, made, any_order=any_order)
-        if not expectation.nested and ran is not None:
-            return common_in_groups(wanted, made, ran, self._work)
-        if ran is None:
-            found = common_in_groups(prepare(made), wanted.names, expectation.groups, self._work)
-            return sorted((row, column) for column, row in found)
-        if len(expectation.groups) == 1 or len(ran) == 1:
-            return _assigned_words(wanted.names, made)
-        return walk_words(wanted.names, made, expectation.groups, ran, self._work, least=len(common(wanted, made)))
-
-    def _equal_words(self, wanted: Prepared, made: Sequence[Hashable], *, any_order: bool) -> Pairs:
-        return _assigned_words(wanted.names, made) if any_order else common(wanted, made)
-
     def _by_relation(self, *, any_order: bool) -> Pairs:
         relation, groups, columns = self._relation, self._criterion.expectation.groups, len(self._visits)
         if relation.rows is None:
@@ -235,6 +221,8 @@ class Aligner:
 
     def _whole(self) -> list[int]:
         """By expected call the bits of the calls that agree entirely."""
+        if (equal := self._equal_masks()) is not None:
+            return equal
         relation = self._relation
         if relation.rows is None:
             return relation.masks
@@ -293,32 +281,3 @@ def _windows(groups: Sequence[range], batches_: Sequence[range]) -> list[int]:
         first, last = batch_of[group.start].start, batch_of[group.stop - 1].stop
         windows += [(1 << last) - (1 << first)] * len(group)
     return windows
-
-
-def _fill(wanted: Sequence[Hashable], made: Sequence[Hashable], groups: Sequence[range], batches_: Sequence[range]) -> bool:
-    """Whether the groups of both sides, equally long in all, can be brought into one order.
-
-    Groups are taken in order of their ends. What the side that is ahead has over is all that may be left open: whatever the
-    other one has must be among it.
-    """
-    balance: dict[Hashable, int] = {}  # per word, expected calls less actual ones
-    open_wanted = open_made = 0
-    taken = taken_made = 0
-    remaining = iter(batches_)
-    for group in groups:
-        taken = group.stop
-        for position in group:
-            left = balance[wanted[position]] = balance.get(wanted[position], 0) + 1
-            open_wanted, open_made = (open_wanted + 1, open_made) if left > 0 else (open_wanted, open_made - 1)
-        while taken_made < taken:
-            # The side that is behind may bring only what the other one is waiting for.
-            if open_made:
-                return False
-            batch = next(remaining)
-            taken_made = batch.stop
-            for position in batch:
-                left = balance[made[position]] = balance.get(made[position], 0) - 1
-                open_wanted, open_made = (open_wanted, open_made + 1) if left < 0 else (open_wanted - 1, open_made)
-        if open_wanted or (taken == taken_made and open_made):
-            return False
-    return True

@@ -39,7 +39,8 @@ def align_masks_in_order(
         work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
         known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
         rows = [known[mask] for mask in masks]
-        return sorted(walk(rows, groups, batches, work=work))
+        turned = transpose_bits(masks, columns)
+        return walk(rows, groups, batches, work=work, least=len(common_of_masks(len(masks), turned)))
     if len(groups) < len(masks):
         found = common_of_masks_in_groups(columns, masks, groups, work)
         return sorted((row, column) for column, row in found)

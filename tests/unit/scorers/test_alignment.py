@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment import Aligner
 from otel_eval.scorers.alignment.assignment import UnweightedAssignment, WeightedAssignment, bits_of, positions
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected, criterion_of
 from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order, transpose_bits
-from otel_eval.scorers.alignment.partial_order import parallel_groups, walk, walk_words
+from otel_eval.scorers.alignment.partial_order import parallel_groups, walk
 from otel_eval.scorers.values import agreement, decode_json, hashable
 from otel_eval.testing import call
 
@@ -138,8 +137,8 @@ def test_weights_in_groups_sum_to_the_most_that_any_order_gives(density, choice)
 
 
 @pytest.mark.parametrize("names", ["ab", "abcd"])
-def test_the_first_free_partner_is_good_enough_for_names(names):
-    """Also where parts of the grid are left out because better is known."""
+def test_parts_of_the_grid_are_left_out_because_better_is_known(names):
+    """What a longest common subsequence weighs, or the best."""
     random = Random(names)
     for _ in range(300):
         groups, ran = drawn(random), drawn(random)
@@ -147,7 +146,7 @@ def test_the_first_free_partner_is_good_enough_for_names(names):
         weights = [{at: 1.0 for at, name in enumerate(made) if name == each} for each in wanted]
         best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
         for least in (0, len(common(prepare(wanted), made)), int(best)):
-            pairs = walk_words(wanted, made, groups, ran, Steps(), least)
+            pairs = walk(weights, groups, ran, least=least)
             assert len(pairs) == best
             assert is_alignment(pairs, groups, ran)
 

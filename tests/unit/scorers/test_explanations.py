@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_eval.interfaces import Steps
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.alignment.assignment import WeightedAssignment
-from otel_eval.scorers.alignment.lcs import common_in_groups, prepare
+from otel_eval.scorers.alignment.lcs import common_of_masks_in_groups, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order
 from otel_eval.scorers.alignment.partial_order import walk
 from otel_eval.testing import call, trajectory
@@ -251,6 +252,12 @@ def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
     assert sorted(pairs) == [(0, 2), (1, 3), (2, 4), (3, 5)]
 
 
+def in_groups(expected, actual, batches):
+    """The pairs of names."""
+    masks = prepare(expected).masks
+    return common_of_masks_in_groups(len(expected), [masks.get(name, 0) for name in actual], batches, Steps())
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from("ab"), max_size=9), st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.integers(1, 4)))
 def test_names_in_batches_are_aligned_as_their_weights_are(expected, actual, sizes):
@@ -260,7 +267,7 @@ def test_names_in_batches_are_aligned_as_their_weights_are(expected, actual, siz
         if at < len(actual):
             batches.append(range(at, min(len(actual), at + size)))
             at = batches[-1].stop
-    pairs = common_in_groups(prepare(expected), actual, batches)
+    pairs = in_groups(expected, actual, batches)
     rows = [{column: 1.0 for column, name in enumerate(actual) if name == wanted} for wanted in expected]
     alone = [range(row, row + 1) for row in range(len(rows))]
     assert len(pairs) == len(align_in_order(rows, alone, batches))
@@ -283,4 +290,4 @@ def test_of_names_in_batches_that_fit_in_several_ways_always_the_same_are_paired
     """Calls of one name in the order in which they were made."""
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
     groups = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    assert common_in_groups(prepare(expected), actual, groups) == pairs
+    assert in_groups(expected, actual, groups) == pairs
