@@ -13,21 +13,6 @@ from otel_eval.conventions.reader import is_local_root
 from otel_eval.interfaces import Frame, LogFrame
 from otel_eval.model import Completeness, Evidence
 
-__all__ = [
-    "NOTHING",
-    "RECORDS_PER_SPAN",
-    "BufferCounts",
-    "Limits",
-    "Logs",
-    "Version",
-    "Wait",
-    "closing_state",
-    "evidence_of",
-    "joined",
-    "listed",
-    "rank",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

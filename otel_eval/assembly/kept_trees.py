@@ -9,8 +9,6 @@ from typing import Final
 from otel_eval.assembly.closing import Limits
 from otel_eval.interfaces import Frame, LastEvaluation, Released
 
-__all__ = ["KeptTree", "KeptTrees"]
-
 _SHARE: Final = 4  # of a trace's limits, the part that kept trees, and then runs' own spans, may take
 
 

@@ -12,8 +12,6 @@ from otel_eval.assembly.subtrees import Due, SpanTrees
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, constructor
 from otel_eval.model import Completeness
 
-__all__ = ["SPAN_OVERHEAD_BYTES", "OpenTrace", "Parts", "closed", "reopen"]
-
 # What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
 SPAN_OVERHEAD_BYTES: Final = 280
 

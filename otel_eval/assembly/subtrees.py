@@ -36,8 +36,6 @@ from otel_eval.conventions.reader import is_local_root, parent_is_remote
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, Part
 from otel_eval.model import Completeness, Evidence
 
-__all__ = ["Due", "SpanTrees", "trees_of"]
-
 
 class OpenSpans(Protocol):
     """The part of an open trace that is read and changed here. `size` counts what is open and what is kept."""

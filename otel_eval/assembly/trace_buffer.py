@@ -40,8 +40,6 @@ from otel_eval.assembly.trace_store import ALL, Closing, TraceStore
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame
 from otel_eval.model import Completeness
 
-__all__ = ["TraceBuffer"]
-
 _RECORDS_LIMIT: Final = f"log records ({RECORDS_PER_SPAN} × traces.max_spans_per_trace)"
 
 

@@ -17,8 +17,6 @@ from otel_eval.assembly.subtrees import Due
 from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame
 from otel_eval.model import Completeness
 
-__all__ = ["ALL", "Closing", "Tombstones", "TraceStore"]
-
 ALL: Final = sys.maxsize
 
 _T = TypeVar("_T")

@@ -19,8 +19,6 @@ from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
 from otel_eval.trajectory.unknown_calls import UnknownCalls
 
-__all__ = ["build"]
-
 _new_call: Final = constructor(ToolCall)
 _on_path: Final = copier(ToolCall, "agent_path")
 _new_trajectory: Final = constructor(Trajectory)

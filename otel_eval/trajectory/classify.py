@@ -19,8 +19,6 @@ from otel_eval.globs import glob
 from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Steps, Wanted
 from otel_eval.model import Kind, SpanRef
 
-__all__ = ["ALL_NEEDS", "MAX_ENCLOSING", "ClassifiedTrace", "Plan", "SpanTree", "classified", "classified_with", "span_tree_of"]
-
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
 _AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID)

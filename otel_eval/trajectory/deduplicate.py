@@ -22,8 +22,6 @@ from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, arguments_key, mcp_name, named
 
-__all__ = ["merge_beside", "merge_within"]
-
 _HostKey = tuple[int, str, str]
 """The agent's place, what is the same, and its text."""
 

@@ -21,8 +21,6 @@ from otel_eval.trajectory.deduplicate import merge_beside, merge_within
 from otel_eval.trajectory.runs import Candidate, find_runs, tops_of
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
 
-__all__ = ["Ignored", "RunOrigin", "SpanExplanation", "TopExplanation", "TraceExplanation", "explain_trace"]
-
 _PLACE: Final = attrgetter("place")
 _EVERY_ATTRIBUTE: Final = Wanted(frozenset(), ("",))
 

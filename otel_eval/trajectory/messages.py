@@ -30,8 +30,6 @@ from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.pairing import AgentMessages, SpanMessages, Window, fill, ids_of, join
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
-__all__ = ["TraceMessages"]
-
 _SPAN_STEPS: Final = 50
 _EVENT_STEPS: Final = 40
 _PART_STEPS: Final = 30  # of a part of flattened messages

@@ -15,8 +15,6 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
-__all__ = ["AgentMessages", "Requests", "SpanMessages", "Window", "fill", "ids_of", "join", "pair"]
-
 
 @dataclass(slots=True)
 class SpanMessages:

@@ -16,8 +16,6 @@ from otel_eval.model import UNRECORDED, Kind, SpanRef
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 
-__all__ = ["AgentPaths", "RunAttributes", "TokenCounts", "span_refs"]
-
 _TOKENS_STEPS: Final = 30
 _GIVEN: Final = ("input", "input_tokens", "prompt_tokens")
 _MADE: Final = ("output", "output_tokens", "completion_tokens")

@@ -27,8 +27,6 @@ from otel_eval.conventions.reader import parent_is_remote
 from otel_eval.model import Kind, Trajectory
 from otel_eval.trajectory.classify import ClassifiedTrace
 
-__all__ = ["CUT", "NEVER_ARRIVED", "RELEASED", "Candidate", "Origin", "Run", "find_runs", "tops_of"]
-
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
 RELEASED = "a run within it was evaluated and released before the run's own span arrived"

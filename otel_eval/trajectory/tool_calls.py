@@ -17,8 +17,6 @@ from otel_eval.interfaces import SpanEvent, SpanReader, TooLarge, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
 
-__all__ = ["ToolCallBuilder", "arguments_key", "call_builders", "mcp_name", "named"]
-
 # Some write a stack trace into the status; the message is then that of the recorded exception.
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _NOTHING: Final = Unwrapped(UNRECORDED)

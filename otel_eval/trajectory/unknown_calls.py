@@ -19,8 +19,6 @@ from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder
 
-__all__ = ["UnknownCalls"]
-
 _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 
 
