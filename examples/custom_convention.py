@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_eval import EvalConfig, trajectories
 from otel_eval.config import load
-from otel_eval.conventions import convention_from_mapping
+from otel_eval.config.conventions import convention_from_mapping
 
 IN_YAML = """
 conventions:

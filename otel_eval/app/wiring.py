@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
-from otel_eval.conventions import TABLES, Convention, convention_from_mapping
+from otel_eval.config.conventions import convention_from_mapping
+from otel_eval.conventions import TABLES, Convention
 from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet

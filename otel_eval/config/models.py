@@ -100,7 +100,8 @@ def _default() -> Evaluation:
 
 
 def _convention(mapping: Any) -> Any:
-    from otel_eval.conventions import Convention, convention_from_mapping
+    from otel_eval.config.conventions import convention_from_mapping  # deferred, as the scorers are
+    from otel_eval.conventions import Convention
 
     if isinstance(mapping, Convention):
         return mapping

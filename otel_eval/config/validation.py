@@ -114,7 +114,7 @@ def joined(path: str, message: str) -> str:
 def _path(location: tuple[Any, ...]) -> str:
     text = ""
     for part in location:
-        if part not in (LIST, MAPPING):
+        if part not in (LIST, MAPPING, "[key]"):  # the last: a key of a mapping is wrong, and not its value
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 

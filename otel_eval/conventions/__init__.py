@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from otel_eval.conventions.builtin import TABLES
-from otel_eval.conventions.custom import convention_from_mapping
 from otel_eval.conventions.fields import ReadTable, ToolFields, ToolReader
 from otel_eval.conventions.message_formats import WRAPPERS
 from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read_messages
@@ -35,7 +34,6 @@ __all__ = [
     "ToolReader",
     "ToolRequest",
     "ToolResult",
-    "convention_from_mapping",
     "decode",
     "finish_of",
     "finish_of_messages",

@@ -254,7 +254,7 @@ REPORTED = [
     "evaluations[1].match.attributes.tier: [1] is neither text nor a number",
     "evaluations[1].scorers[2].nodes.a.type: 'binry' is not a kind of node; did you mean 'binary'?",
     "evaluations[1].scorers[2].nodes.a.cel: missing",
-    "conventions[0].rules[0].kind: 'robot' is not known; choose one of agent, model, other, tool",
+    "conventions[0].rules[0].kind: 'robot' is invalid; it should be 'agent', 'model', 'tool' or 'other'",
     "conventions[0].rules[1].kid: unknown key; did you mean 'kind'?",
     "conventions[0].filds: unknown key; did you mean 'fields'?",
     "exporters.otlp.endpoint: 'localhost:4317' is not a URL",

@@ -8,7 +8,8 @@ from dataclasses import fields
 import yaml
 from doc_pages import page
 
-from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule, convention_from_mapping
+from otel_eval.config.conventions import convention_from_mapping
+from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule
 from otel_eval.conventions.message_formats import Wrapper
 
 PAGE = page("conventions")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from made_spans import FakeSpan, closed, span
 
-from otel_eval.conventions import TABLES, convention_from_mapping
+from otel_eval.config.conventions import convention_from_mapping
+from otel_eval.conventions import TABLES
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import Trajectory
 from otel_eval.trajectory import ALL_NEEDS, Plan, build

@@ -1,0 +1,149 @@
+"""A user's own convention, from the mapping that a configuration holds; its keys and their types are those of built-in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from types import GenericAlias
+from typing import Annotated, Any, Final, Literal, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    StrictBool,
+    StringConstraints,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+
+from otel_eval.config.validation import LIST, MAPPING, Shape, lines_of
+from otel_eval.conventions.message_formats import WRAPPERS, Wrapper
+from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule
+from otel_eval.conventions.values import TEXT_WRAPPERS
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
+
+__all__ = ["convention_from_mapping"]
+
+
+def _scalar(value: Any) -> Any:
+    """YAML reads an unquoted `true` or `1` as something else than the text of an attribute."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else value
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _form(value: Any) -> str:
+    return MAPPING if isinstance(value, Mapping) else LIST
+
+
+def _wrapper_name(name: str) -> str:
+    known = {**WRAPPERS, **TEXT_WRAPPERS}
+    if name not in known:
+        raise ValueError(f"{redacted_repr(name)} is no wrapper; {did_you_mean(name, [*known])}")
+    return name
+
+
+_JSON_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool}
+
+
+class _Row(Shape, use_attribute_docstrings=False):
+    """A record whose fields are those of a dataclass."""
+
+
+class _Type(Shape):
+    """A type is written as a mapping, so that it cannot be taken for a text that the value must be."""
+
+    type: Literal["object", "array", "string", "boolean"]
+
+
+def _needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
+    if not given:
+        raise ValueError('it names no key; write e.g. {input: "*"} or {input: {type: object}}')
+    return tuple((key, _JSON_TYPES[need.type] if isinstance(need, _Type) else need) for key, need in given.items())
+
+
+def _testing(rule: Rule) -> Rule:
+    if not rule.key and not rule.name:
+        raise ValueError("the rule holds for every span; name an attribute (key) or a span name (name)")
+    return rule
+
+
+def _some(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    if not rules:
+        raise ValueError("[] holds no rule; describe which spans are agents, models and tools")
+    return rules
+
+
+def _made(cls: type, *more: Any) -> Any:
+    """The type of a record of this class in a configuration: a mapping of its fields."""
+    hints = get_type_hints(cls)
+    defaults = {each.name: ... if each.default is each.default_factory is MISSING else each.default for each in fields(cls)}
+    known: dict[str, Any] = {name: (_READ.get(hint, hint), defaults[name]) for name, hint in hints.items()}
+    shape = create_model(f"{cls.__name__}Shape", __base__=_Row, **known)
+    made = AfterValidator(lambda row: cls(**{key: getattr(row, key) for key in row.model_fields_set}))
+    return Annotated[shape, made, *more]
+
+
+def _rows(row: Any, *more: Any) -> Any:
+    """A list of such records."""
+    return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_listed), *more]
+
+
+def _by_form(text: Any, mapping: Any) -> Any:
+    """A text or a mapping, each of its own type."""
+    return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(_form)]
+
+
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Scalar = Annotated[_Text, BeforeValidator(_scalar)]
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed)]
+_Names = Annotated[frozenset[_Text], BeforeValidator(_listed)]
+# Of a table's fields and of its rows, by the types that they have there.
+_READ: Final[dict[Any, Any]] = {
+    str: _Scalar,
+    bool: StrictBool,
+    bool | None: Annotated[StrictBool | None, BeforeValidator(lambda value: None if value == "unknown" else value)],
+    tuple[str, ...]: _Texts,
+    frozenset[str]: _Names,
+    frozenset[str] | None: _Names | None,
+    Mapping[Field, tuple[str, ...]]: dict[Field, _Texts],
+    Mapping[str, str]: dict[_Text, _Text],
+    # Texts that stand for "not recorded", which an empty text can be.
+    Mapping[str, frozenset[str]]: dict[
+        _Text, Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_listed)]
+    ],
+    tuple[tuple[str, str | type], ...]: Annotated[
+        dict[_Text, _by_form(_Scalar, _Type)],  # type: ignore[misc] # a type that is made when this runs
+        AfterValidator(_needs),
+    ],
+}
+_READ.update({GenericAlias(tuple, (row, ...)): _rows(_made(row)) for row in (Mark, EventRow, MessageRow)})
+_READ[tuple[Rule, ...]] = _rows(_made(Rule, AfterValidator(_testing)), AfterValidator(_some))
+_READ[tuple[str | Wrapper, ...]] = _rows(_by_form(Annotated[_Text, AfterValidator(_wrapper_name)], _made(Wrapper)))
+_TABLE: Final = _made(Convention)
+
+
+def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
+    """The table that a mapping describes; keys are the fields of `Convention`, rows are mappings of their fields.
+
+    >>> table = convention_from_mapping({
+    ...     "name": "mine", "rules": [{"kind": "tool", "key": "my.tool"}], "fields": {"tool_name": "my.tool"}})
+    >>> table.rules[0].kind
+    <Kind.TOOL: 'tool'>
+
+    Raises:
+        ConfigError: keys are missing or unknown, or values cannot be used: all problems, each with its path in the mapping.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"convention: {redacted_repr(mapping)} is not a mapping; write name, rules and fields")
+    try:
+        return TypeAdapter[Convention](_TABLE).validate_python({"source": "configuration", **mapping})
+    except ValidationError as error:
+        raise ConfigError(*lines_of(error)) from None
