@@ -30,6 +30,7 @@ __all__ = [
     "RetryPolicy",
     "SignalHistory",
     "Status",
+    "delays",
     "reason_of",
     "retry_after_s",
     "suppress_instrumentation",
@@ -58,6 +59,18 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
 
 
+_CHANCE: Final = random.SystemRandom()  # the random numbers of the program that is observed stay as they are
+
+
+def delays(policy: RetryPolicy) -> Iterator[float]:
+    """The waits in seconds between attempts, each longer than the one before until the longest, without end."""
+    delay_s = policy.first_s
+    while True:
+        # Jitter: several clients that lost one endpoint must not return at the same instant.
+        yield delay_s * _CHANCE.uniform(0.5, 1.5)
+        delay_s = min(policy.longest_s, delay_s * policy.factor)
+
+
 class Backoff:
     """The waits between attempts to send one batch.
 
@@ -68,7 +81,7 @@ class Backoff:
     def __init__(self, policy: RetryPolicy, stopping: threading.Event) -> None:
         self._policy: Final = policy
         self._stopping: Final = stopping
-        self._delay_s = policy.first_s
+        self._delays: Final = delays(policy)
 
     def wait(self, at_least_s: float = 0.0, at_most_s: float = inf) -> None:
         """Wait before the next attempt: as long as the endpoint asks for, but no longer than `at_most_s`."""
@@ -76,11 +89,9 @@ class Backoff:
         if self._stopping.is_set():
             time.sleep(policy.last_s)
             return
-        # Jitter: several receivers that lost one backend must not return at the same instant.
-        delay_s = max(min(at_least_s, policy.most_s), self._delay_s * random.uniform(0.5, 1.5))
+        # The next wait does not grow from what the endpoint asked for: that is about this one response.
+        delay_s = max(min(at_least_s, policy.most_s), next(self._delays))
         self._stopping.wait(min(delay_s, at_most_s))
-        # The wait grows without what the endpoint asked for: that is about this one response.
-        self._delay_s = min(policy.longest_s, self._delay_s * policy.factor)
 
 
 Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "missing", "unsupported", "permanent"]

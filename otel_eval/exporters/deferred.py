@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
 from otel_eval.model import Report
-from otel_eval.retry import ExportResult, Place, RetryPolicy
+from otel_eval.retry import ExportResult, Place, RetryPolicy, delays
 
 __all__ = ["DeferredReports", "parts_of", "refusals_of", "results_of"]
 
@@ -23,12 +23,14 @@ class _Deferred:
         whole: the report as it was queued, to be acknowledged.
         tried: when, on the monotonic clock.
         delay_s: how long to wait from then on.
+        delays: the waits after that.
     """
 
     rest: Report
     whole: Report
     tried: float
     delay_s: float
+    delays: Iterator[float]
 
 
 class DeferredReports:
@@ -69,8 +71,8 @@ class DeferredReports:
             before = self._waiting.pop(id(report), None)
             whole = before.whole if before else report
             if at in deferred:
-                delay_s = min(self._retry.longest_s, before.delay_s * self._retry.factor) if before else self._retry.first_s
-                self._waiting[id(deferred[at])] = _Deferred(deferred[at], whole, now, delay_s)
+                waits = before.delays if before else delays(self._retry)
+                self._waiting[id(deferred[at])] = _Deferred(deferred[at], whole, now, next(waits), waits)
             else:
                 finished.append(whole)
         return finished

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from otel_eval.retry import RetryPolicy, delays
 from otel_eval.scorers.judge import JudgeError
 
 T = TypeVar("T")
@@ -21,7 +21,6 @@ T = TypeVar("T")
 _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 3600.0  # then it is tried once more: some endpoints send the time of day
-_CHANCE: Final = random.SystemRandom()  # the program's own random numbers stay as they are
 
 
 class RetryableJudgeError(JudgeError):
@@ -48,7 +47,8 @@ class RateLimiter:
     def __init__(
         self, per_minute: int | None = None, retries: int = 2, *, window_s: float = 60.0, first_s: float = _FIRST_S
     ) -> None:
-        self._retries, self._window_s, self._first_s = retries, window_s, first_s
+        self._retries, self._window_s = retries, window_s
+        self._policy: Final = RetryPolicy(first_s=first_s, factor=2.0, longest_s=_LONGEST_S)
         self._begun: Final[deque[float] | None] = deque(maxlen=per_minute) if per_minute else None
         self._paused_until = 0.0  # from `Retry-After`
 
@@ -58,22 +58,19 @@ class RateLimiter:
         Raises:
             JudgeError: no attempt gave an answer; that of the last one.
         """
+        waits = delays(self._policy)
         for number in range(self._retries + 1):
             await self._turn()
             try:
                 return await attempt()
             except RetryableJudgeError as again:
-                wait_s = again.after_s if again.after_s is not None else self._backoff(number)
+                wait_s = again.after_s if again.after_s is not None else min(next(waits), _LONGEST_S)
                 if again.after_s is not None:
                     self._paused_until = max(self._paused_until, time.monotonic() + min(again.after_s, _LONGEST_PAUSE_S))
                 if number == self._retries or wait_s > _LONGEST_S:
                     raise
                 await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
-
-    def _backoff(self, number: int) -> float:
-        longest = min(self._first_s * 2.0**number, _LONGEST_S)
-        return float(_CHANCE.uniform(longest / 2, longest))
 
     async def _turn(self) -> None:
         """Wait until the judge may be asked. A cancelled wait takes nothing from the budget."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
@@ -30,6 +31,13 @@ def test_waits_grow_with_jitter_up_to_the_longest():
         backoff.wait()
     for wait, expected in zip(stopping.waits, (1, 2, 4, 8, 8, 8), strict=True):
         assert 0.5 * expected <= wait <= 1.5 * expected
+
+
+def test_jitter_leaves_the_random_numbers_of_the_program_alone():
+    """An agent that seeds them gets the same ones with an exporter that retries beside it."""
+    before = random.getstate()
+    Backoff(RetryPolicy(), Recording()).wait()
+    assert random.getstate() == before
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3600.0, 60.0)])
