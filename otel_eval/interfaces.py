@@ -24,6 +24,7 @@ __all__ = [
     "Crashes",
     "Deployment",
     "Frame",
+    "JoinedLog",
     "LastEvaluation",
     "LogFrame",
     "LogReader",
@@ -32,6 +33,7 @@ __all__ = [
     "ResourceScope",
     "Scorer",
     "SpanEvent",
+    "SpanFrame",
     "SpanReader",
     "Steps",
     "TooLarge",
@@ -180,6 +182,10 @@ Frame = tuple[bytes, Any, ResourceScope]
 """A span in assembly: its parent's id (b"" if it has none), its payload, its envelope. The span's id is the key."""
 
 
+SpanFrame = tuple[bytes, bytes, Frame, int]
+"""A span on its way into assembly: trace id, span id, frame, and about the bytes that it holds."""
+
+
 class LogReader(Protocol):
     """How to read the log records of one resource and scope."""
 
@@ -187,6 +193,10 @@ class LogReader(Protocol):
 
 
 LogFrame = tuple[Any, LogReader]
+
+
+JoinedLog = tuple[bytes, bytes, LogFrame, int]
+"""A log record on its way into assembly: trace id and id of its span, frame, and about the bytes that it holds."""
 
 
 class LastEvaluation(NamedTuple):

@@ -19,7 +19,7 @@ from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, Frame, LogFrame
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.scorers.tool_names import ToolNameCheck
 
@@ -123,7 +123,7 @@ class Pipeline:
 
     # ------------------------------------------------------------------ in
 
-    def spans(self, spans: Sequence[tuple[bytes, bytes, Frame, int]], origin: Any = None) -> None:
+    def spans(self, spans: Sequence[SpanFrame], origin: Any = None) -> None:
         """Take framed spans; `origin` is the request they came in, for the journal.
 
         Raises:
@@ -132,7 +132,7 @@ class Pipeline:
         """
         self._take(spans, origin, self._buffer.push_many)
 
-    def logs(self, logs: Sequence[tuple[bytes, bytes, LogFrame, int]], origin: Any = None) -> None:
+    def logs(self, logs: Sequence[JoinedLog], origin: Any = None) -> None:
         """Take framed log records; raises as `spans` does."""
         self._take(logs, origin, self._buffer.push_logs)
 
@@ -154,9 +154,7 @@ class Pipeline:
             self._tally.spans_refused += len(items)
             raise
 
-    def close_and_evaluate(
-        self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None
-    ) -> None:
+    def close_and_evaluate(self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None) -> None:
         """Take all that a source holds of a trace and evaluate it now; `why`: the reason, if spans of it are still open."""
         now = self._clock()
         with self._evaluating:

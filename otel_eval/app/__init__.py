@@ -28,7 +28,7 @@ from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.scorers.values import Reference, references_of
-from otel_eval.sources.files import NO_SCOPES, lacks_scopes, whole_traces
+from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_whole_traces
 from otel_eval.trajectory import Plan, Run, TraceExplanation, build, explain_trace
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def closed_traces(
     paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None, on_notice: Problem
 ) -> Iterator[ClosedTrace]:
     """Every trace of the files, whole, in the order in which they end."""
-    return whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice, on_progress=on_progress)
+    return read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice, on_progress=on_progress)
 
 
 def guarded(trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:

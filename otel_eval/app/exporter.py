@@ -29,7 +29,7 @@ from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.forwarding.pending_spans import HoldFilter
-from otel_eval.interfaces import Frame
+from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
@@ -52,8 +52,6 @@ _EARLY: Final = (
     "record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 )
 _REMEDY: Final = "name exporters: otlp or jsonl as well"
-
-Framed = tuple[bytes, bytes, Frame, int]
 
 
 class EvalSpanExporter(SpanExporter):
@@ -147,7 +145,7 @@ class EvalSpanExporter(SpanExporter):
         self._take(frames, set(held.values()))
         return [span for span in spans if id(span) not in held] if held else spans
 
-    def _take(self, frames: Sequence[Framed], roots: set[bytes]) -> None:
+    def _take(self, frames: Sequence[SpanFrame], roots: set[bytes]) -> None:
         try:
             self._core.spans(frames)
         except Overloaded:

@@ -19,7 +19,7 @@ from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
-from otel_eval.interfaces import Frame
+from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.inprocess import InProcessLimits, InProcessSource, frames_of, neighbours
@@ -129,7 +129,7 @@ class EvalSpanProcessor(InProcessSource):
         if len(self._early) > _MOST_EARLY:
             del self._early[next(iter(self._early))]
 
-    def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
+    def _whole(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
         self._core.close_and_evaluate(trace_id, spans, _WHY[why])
 
     def _expire(self) -> None:

@@ -37,7 +37,7 @@ from typing import Any, Final
 from otel_eval.assembly.closing import RECORDS_PER_SPAN, Version, Wait, closing_state, rank
 from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES, OpenTrace, reopen
 from otel_eval.assembly.trace_store import ALL, Closing, TraceStore
-from otel_eval.interfaces import ClosedTrace, Frame, LogFrame
+from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, SpanFrame
 from otel_eval.model import Completeness
 
 _RECORDS_LIMIT: Final = f"log records ({RECORDS_PER_SPAN} × traces.max_spans_per_trace)"
@@ -59,7 +59,7 @@ class TraceBuffer(TraceStore):
         """Take one span of `size` payload bytes."""
         self.push_many(((trace_id, span_id, frame, size),), now)
 
-    def push_many(self, spans: Iterable[tuple[bytes, bytes, Frame, int]], now: float) -> None:
+    def push_many(self, spans: Iterable[SpanFrame], now: float) -> None:
         """Take spans as `(trace id, span id, frame, size)`; the order does not matter."""
         limits, traces, overhead = self.limits, self._open, SPAN_OVERHEAD_BYTES
         most, most_bytes, soon = limits.max_spans_per_trace, limits.max_bytes_per_trace, now + limits.decision_wait_s
@@ -107,7 +107,7 @@ class TraceBuffer(TraceStore):
             self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         return None
 
-    def push_logs(self, logs: Iterable[tuple[bytes, bytes, LogFrame, int]], now: float) -> None:
+    def push_logs(self, logs: Iterable[JoinedLog], now: float) -> None:
         """Take log records as `(trace id, span id, frame, size)`: content that travels beside its span."""
         most = RECORDS_PER_SPAN * self.limits.max_spans_per_trace
         for trace_id, span_id, frame, size in logs:

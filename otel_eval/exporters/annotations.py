@@ -187,7 +187,7 @@ class AnnotationExporter(Exporter):
         fresh = [score for score in scores if score.result.result_id not in self._waiting]
         tried = [score for score in scores if score.result.result_id in self._waiting]
         if tried:
-            random.shuffle(fresh)  # else those at which the product fails could stand before all others each time
+            random.SystemRandom().shuffle(fresh)  # else those at which the product fails could stand before all others each time
         groups = [*_groups(fresh, self.max_scores), *_groups(tried, 1)]
         return next((problem for group in groups if (problem := self._send(group, state)) is not None), None)
 

@@ -19,7 +19,7 @@ from otel_eval.conventions.reader import is_local_root
 from otel_eval.engine import Engine, sampling_hash
 from otel_eval.evaluations import Matcher
 from otel_eval.forwarding.splice import SpanContainer
-from otel_eval.interfaces import Frame, SpanReader
+from otel_eval.interfaces import Frame, SpanFrame, SpanReader
 from otel_eval.model import Kind, Report
 
 REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
@@ -144,10 +144,6 @@ class PendingSpans:
             return sum(len(trace.roots) for trace in self._traces.values())
 
 
-Spans = Sequence[tuple[bytes, bytes, Frame, int]]
-"""Of each span its trace id, span id, frame and size."""
-
-
 def checksum_of(roots: Sequence[PendingSpan]) -> int:
     """A number that distinguishes these spans from others, also when the evaluations are others after a restart."""
     # 0 stands for "none was held", so that a checksum which happens to be 0 becomes 1.
@@ -170,7 +166,7 @@ class UnsentRequest:
     signal: str
     body: bytes
     items: int
-    spans: Spans
+    spans: Sequence[SpanFrame]
     place: Any
     held: bool = False
     waiting: int | None = None
@@ -191,7 +187,7 @@ class HoldFilter:
         self._evaluations: Final = [Matcher(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
-    def chosen(self, spans: Spans) -> list[tuple[bytes, bytes, Any]]:
+    def chosen(self, spans: Sequence[SpanFrame]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of the spans to hold, in order."""
         waiting = []
         for trace_id, span_id, frame, _ in spans:

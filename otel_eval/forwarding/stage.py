@@ -19,11 +19,11 @@ from otel_eval.forwarding.pending_spans import (
     HoldFilter,
     PendingSpan,
     PendingSpans,
-    Spans,
     UnsentRequest,
     checksum_of,
 )
 from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
+from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
@@ -99,7 +99,13 @@ class Forwarder(Exporter):
     # ------------------------------------------------------------------ in
 
     def take(
-        self, signal: str, body: bytes, items: int, take: Take, spans: Spans = (), undecided: Undecided = lambda _: set()
+        self,
+        signal: str,
+        body: bytes,
+        items: int,
+        take: Take,
+        spans: Sequence[SpanFrame] = (),
+        undecided: Undecided = lambda _: set(),
     ) -> None:
         """Take a request: spans that may be runs are held, everything else is queued, and all of it given to assembly.
 

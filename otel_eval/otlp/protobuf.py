@@ -21,7 +21,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
-from otel_eval.interfaces import Frame, LogFrame
+from otel_eval.interfaces import Frame, JoinedLog, LogFrame, SpanFrame
 from otel_eval.native import extension
 from otel_eval.otlp.decoded_size import excess_size, is_dense
 from otel_eval.otlp.schema import (
@@ -73,8 +73,8 @@ class SpanBatch:
         most: attributes that anything in it may have: a span, an event, a link, a record, a resource, a scope.
     """
 
-    spans: list[tuple[bytes, bytes, Frame, int]] = field(default_factory=list)
-    logs: list[tuple[bytes, bytes, LogFrame, int]] = field(default_factory=list)
+    spans: list[SpanFrame] = field(default_factory=list)
+    logs: list[JoinedLog] = field(default_factory=list)
     rejected: int = 0
     why: str = ""
     own: int = 0

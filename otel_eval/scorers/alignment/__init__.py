@@ -23,12 +23,11 @@ from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
 from otel_eval.scorers.alignment.expected import Criterion, Expectation, check_recorded, words_of
-from otel_eval.scorers.alignment.lcs import common, prepare
+from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups
 from otel_eval.scorers.tool_names import listed, plural, seen, shortened
 
-Pairs = list[tuple[int, int]]
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
 _MOST_CONTENT: Final = 400
 

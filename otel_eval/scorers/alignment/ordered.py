@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from otel_eval.interfaces import Steps
 from otel_eval.scorers.alignment.assignment import WeightedAssignment, assign, assign_masks, positions
-from otel_eval.scorers.alignment.lcs import common_of_masks, common_of_masks_in_groups
+from otel_eval.scorers.alignment.lcs import Pairs, common_of_masks, common_of_masks_in_groups
 from otel_eval.scorers.alignment.partial_order import walk
 
 Rows = Sequence[Mapping[int, float]]
-Pairs = list[tuple[int, int]]
 
 _CLOSE = 1e-12  # sums of the same weights in another order differ by less
 _COPIED = 30  # numbers that are copied at the cost of a step

@@ -36,7 +36,7 @@ _UNREAD: Final = "an input could not be read to its end"
 _SLICES: Final = 8  # of `max_bytes`, one of which is put into the buffer before room is looked at
 
 
-def whole_traces(
+def read_whole_traces(
     paths: Iterable[str | os.PathLike[str]],
     limits: Limits,
     *,

@@ -14,13 +14,12 @@ from typing import Any, Final, cast
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.counters import in_each_child
-from otel_eval.interfaces import SpanReader
+from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import (
     SdkResourceScopes,
     SdkSpanReader,
-    SpanFrame,
     move_to_front,
     neighbours,
     pipeline_of,

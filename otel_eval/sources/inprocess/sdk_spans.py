@@ -30,7 +30,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import get_current_span
 
 from otel_eval.conventions.reader import exported_resource
-from otel_eval.interfaces import Deployment, Frame, SpanEvent, SpanReader, Wanted
+from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
 from otel_eval.native import extension
 
 
@@ -342,10 +342,6 @@ class SdkResourceScope:
     def parent_is_remote(self, payload: ReadableSpan) -> bool | None:
         """Whether the span's parent is in another process; None if it has none."""
         return None if payload.parent is None else bool(payload.parent.is_remote)
-
-
-SpanFrame = tuple[bytes, bytes, Frame, int]
-"""Trace id, span id, frame, and about the bytes that the span holds."""
 
 
 class SdkResourceScopes:
