@@ -223,7 +223,6 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 
 @cli.command()
 @_FILES
-@_FORMAT
 @click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
 @click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this.")
 @click.option("--redact", is_flag=True, help="Leave out all values, for a bug report: names and structure only.")

@@ -1,25 +1,34 @@
-"""An explained trace (`otel-eval explain`) as JSON fields, with or without values, and as text of at most 100 columns."""
+"""An explained trace (`otel-eval explain`) as text of at most 100 columns, with or without values."""
 
 from __future__ import annotations
 
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
 from otel_eval.cli.render import WIDTH, columns, counted, cut, plain
-from otel_eval.conventions import Recognition
-from otel_eval.exporters.result_rows import own_fields
-from otel_eval.model import UNRECORDED, Result
-from otel_eval.trajectory import Ignored, SpanExplanation
+from otel_eval.evaluations import FailedCondition
+from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
+from otel_eval.trajectory import Ignored, SpanExplanation, TraceExplanation
 
-__all__ = ["Disclosure", "closing_lines", "explanation_block", "explanation_fields"]
+__all__ = ["Disclosure", "closing_lines", "explanation_block", "tested_attributes"]
 
-_LONGEST: Final = 200
-_NO_RUN: Final = "no span was recognised as an agent, a model call or a tool call"
+_MOST_NAMES: Final = 12
+_MOST_KEYS: Final = 40
+_DEEPEST: Final = 12
+_NAME_WIDTH: Final = 44
+_SCOPE_WIDTH: Final = 40
+_SHORT: Final = 24
+_KINDS: Final = (Kind.AGENT, Kind.MODEL, Kind.TOOL)
+_NO_RUN: Final = (
+    "no agent run: no span was recognised as an agent, a model call or a tool call. Spans are recognised by their attributes: "
+    "use an instrumentation that `otel-eval conventions` lists, or describe your own attributes under `conventions` in the "
+    "configuration (docs/how-to/custom-convention.md)."
+)
 
 
 class Disclosure:
@@ -42,39 +51,44 @@ class Disclosure:
         known = sorted({*names} - {""})
         return [f"#{number}" for number in range(1, len(known) + 1)] if self.redact else known
 
-    def value(self, value: Any) -> Any:
-        """A value; of a long text only its beginning; None for one that was not recorded."""
-        if value is UNRECORDED:
-            return None
-        if self.redact:
-            return f"<{type(value).__name__}>"
-        return value if not isinstance(value, str) or len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
-
-    def rule(self, recognition: Recognition) -> dict[str, str] | None:
-        """The attribute and the patterns of the rule that matched; redacted only the attribute."""
-        decided = recognition.rule or recognition.evaluation_mark
-        if decided is None:
-            return None
-        patterns = {"pattern": decided.value, "span_name": getattr(decided, "name", "")}
-        return {"attribute": decided.key, **({} if self.redact else patterns)}
+    def value(self, value: Any) -> str:
+        """The beginning of a value as JSON; redacted its type."""
+        return f"<{type(value).__name__}>" if self.redact else cut(json.dumps(value, ensure_ascii=False, default=str), 60)
 
 
-def explanation_fields(explained: ExplainedTrace, disclosure: Disclosure) -> dict[str, Any]:
-    """The trace, its spans as a tree in order of time, and its runs with the outcome of each evaluation."""
-    trace, shown = explained.trace, disclosure
-    # Scopes with unrecognised spans: for these the attributes that rules test are listed.
-    unread = {span.scope for span in trace.spans if span.ignored is Ignored.NO_RULE}
-    return {
-        "trace_id": shown.id(trace.trace_id),
-        "completeness": str(explained.completeness),
-        "services": shown.services(span.service for span in trace.spans),
-        "scopes": [_scope_fields(scope, spans) for scope, spans in _by_scope(trace.spans).items()],
-        "spans": [_span_fields(span, shown, is_run=span.span_id in trace.runs) for span in trace.spans],
-        "tops": [{"span_id": shown.id(t.span_id), "parent_id": shown.id(t.parent_id), "origin": t.origin} for t in trace.tops],
-        "looked_for": {scope: sorted(keys) for scope, keys in sorted(trace.looked_for.items()) if scope in unread},
-        "no_run": None if explained.runs else _NO_RUN,
-        "runs": [_run_fields(run, str(trace.runs.get(run.trajectory.span_id, "")), shown) for run in explained.runs],
-    }
+def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
+    """The lines of a trace: scopes, tree, unrecognised spans, missing parents, runs with the outcome of each evaluation."""
+    trace = explained.trace
+    parts = [_scopes(trace), _tree(trace, shown), _unrecognised(trace), _missing_parents(trace, shown)]
+    parts += [_run(run, str(trace.runs.get(run.trajectory.span_id, "")), shown) for run in explained.runs]
+    if not explained.runs:
+        parts.append(_indented(_NO_RUN))
+    return [*_headline(explained, shown), *(line for part in parts if part for line in ("", *part)), ""]
+
+
+def tested_attributes(trace: TraceExplanation) -> set[str]:
+    """The attributes that rules test in scopes with spans that no rule matched."""
+    return {key for scope in _unread(trace) for key in trace.looked_for.get(scope, ())}
+
+
+def closing_lines(traces: int, with_run: int, tested: Iterable[str]) -> list[str]:
+    """The number of traces and of those with a run; before it the attributes that rules test, if spans matched no rule."""
+    keys = ", ".join(sorted(tested))
+    looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
+    return [*looked, f"{counted(traces, 'trace')}, {with_run} with an agent run"]
+
+
+def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
+    """Trace id, number of spans, services and completeness."""
+    spans = explained.trace.spans
+    services = shown.services(span.service for span in spans)
+    facts = [
+        f"trace {shown.id(explained.trace.trace_id)}",
+        counted(len(spans), "span"),
+        f"service{'' if len(services) == 1 else 's'} {_listed(services)}" if services else "no service.name",
+        str(explained.completeness),
+    ]
+    return textwrap.wrap(plain(" · ".join(facts)), WIDTH, subsequent_indent="    ")
 
 
 def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanation]]:
@@ -85,254 +99,130 @@ def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanatio
     return found
 
 
-def _scope_fields(scope: str, spans: list[SpanExplanation]) -> dict[str, Any]:
-    """How many spans of a scope are of which kind, and how many were ignored for which reason."""
-    kinds = Counter(str(span.kind) for span in spans if not span.ignored)
-    return {
-        "scope": scope,
-        "spans": len(spans),
-        "kinds": dict(sorted(kinds.items())),
-        "conventions": sorted({span.recognition.table for span in spans} - {""}),
-        "ignored": dict(Counter(str(span.ignored) for span in spans if span.ignored)),
-    }
-
-
-def _span_fields(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> dict[str, Any]:
-    return {
-        "span_id": shown.id(span.span_id),
-        "parent_id": shown.id(span.parent_id),
-        "depth": span.depth,
-        "name": span.name,
-        "scope": span.scope,
-        "kind": str(span.kind),
-        "run": is_run,
-        "convention": span.recognition.table,
-        "rule": shown.rule(span.recognition),
-        "ignored": str(span.ignored or ""),
-        "looked_at": {key: shown.value(value) for key, value in sorted(span.recognition.looked_at.items())},
-        "attribute_keys": list(span.keys),
-    }
-
-
-def _run_fields(run: ExplainedRun, why: str, shown: Disclosure) -> dict[str, Any]:
-    trajectory = run.trajectory
-    return {
-        "span_id": shown.id(trajectory.span_id),
-        "agent": trajectory.agent,
-        "name": trajectory.name,
-        "why": why,
-        "outermost": trajectory.outermost,
-        "calls": [call.name for call in trajectory.calls],
-        "calls_from_messages": any(not call.span_id for call in trajectory.calls),
-        "model_calls": trajectory.model_calls,
-        "calls_unknown": trajectory.calls_unknown,
-        "incomplete": trajectory.incomplete,
-        "evaluations": [_evaluation_fields(each, shown) for each in run.evaluations],
-    }
-
-
-def _evaluation_fields(evaluation: EvaluationOfRun, shown: Disclosure) -> dict[str, Any]:
-    failed = [
-        {"condition": each.condition, "wanted": shown.value(each.wanted), "actual": shown.value(each.actual)}
-        for each in evaluation.failed
-    ]
-    return {
-        "evaluation": evaluation.name,
-        "matched": not failed,
-        "failed_conditions": failed,
-        "results": [_result_fields(each, shown, safe=each.scorer not in evaluation.user_defined) for each in evaluation.results],
-        "not_asked": list(evaluation.not_asked),
-    }
-
-
-def _result_fields(result: Result, shown: Disclosure, *, safe: bool) -> dict[str, Any]:
-    """A result; redacted without value, and without the text of a user-defined scorer, which may quote content."""
-    row = own_fields(result)
-    fields = {key: row[key] for key in ("scorer", "type", "outcome", "value", "passed", "reason")}
-    # Why there is no score. Of a failed scorer only the type of the error: its message may quote content.
-    fields["text"] = "" if row["outcome"] == "scored" else row["explanation"]
-    if shown.redact:
-        fields.update({"value": None, "passed": None}, **({} if safe else {"text": ""}))
-    return fields
-
-
-_MOST_SPANS: Final = 60
-_MOST_SCOPES: Final = 20
-_MOST_NAMES: Final = 12
-_MOST_KEYS: Final = 40
-_DEEPEST: Final = 12
-_NAME_WIDTH: Final = 44
-_SCOPE_WIDTH: Final = 40
-_SHORT: Final = 24
-_REMEDY: Final = (
-    "Spans are recognised by their attributes: use an instrumentation that `otel-eval conventions` lists, or describe your own "
-    "attributes under `conventions` in the configuration (docs/how-to/custom-convention.md)."
-)
-
-
-def explanation_block(fields: Mapping[str, Any]) -> list[str]:
-    """The fields of `explanation_fields` as lines: scopes, tree, unrecognised spans, runs."""
-    parts = [_scopes(fields), _tree(fields), _unrecognised(fields), _missing_parents(fields), *map(_run, fields["runs"])]
-    if fields["no_run"]:
-        parts.append(_indented(f"no agent run: {fields['no_run']}. {_REMEDY}"))
-    return [*_headline(fields), *(line for part in parts if part for line in ("", *part)), ""]
-
-
-def closing_lines(traces: int, with_run: int, looked_for: Iterable[str]) -> list[str]:
-    """The number of traces and of those with a run; before it the attributes that rules test, if spans matched no rule."""
-    keys = ", ".join(sorted(looked_for))
-    looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
-    return [*looked, f"{counted(traces, 'trace')}, {with_run} with an agent run"]
-
-
-def _headline(fields: Mapping[str, Any]) -> list[str]:
-    """Trace id, number of spans, services and completeness."""
-    services = fields["services"]
-    facts = [
-        f"trace {fields['trace_id']}",
-        counted(len(fields["spans"]), "span"),
-        f"service{'' if len(services) == 1 else 's'} {_listed(services)}" if services else "no service.name",
-        fields["completeness"],
-    ]
-    return textwrap.wrap(plain(" · ".join(facts)), WIDTH, subsequent_indent="    ")
-
-
-def _scopes(fields: Mapping[str, Any]) -> list[str]:
+def _scopes(trace: TraceExplanation) -> list[str]:
     """A table of the instrumentation scopes with their spans by kind."""
     header = ("scope", "spans", "agent", "model", "tool", "ignored", "conventions")
-    rows = [
-        (
-            each["scope"] or "(unnamed)",
-            str(each["spans"]),
-            *(str(each["kinds"].get(kind, "")) for kind in ("agent", "model", "tool")),
-            str(sum(each["ignored"].values()) or ""),
-            ", ".join(each["conventions"]) or "none",
-        )
-        for each in fields["scopes"][:_MOST_SCOPES]
-    ]
-    lines = [f"  {line}" for line in columns(header, rows, width=WIDTH - 2, widest=_SCOPE_WIDTH)]
-    return [*lines, *_more(len(fields["scopes"]) - _MOST_SCOPES, "more scope")]
+    rows = []
+    for scope, spans in _by_scope(trace.spans).items():
+        kinds = Counter("ignored" if span.ignored else span.kind for span in spans)
+        tables = ", ".join(sorted({span.recognition.table for span in spans} - {""}))
+        numbers = (str(kinds[kind] or "") for kind in (*_KINDS, "ignored"))
+        rows.append((scope or "(unnamed)", str(len(spans)), *numbers, tables or "none"))
+    return [f"  {line}" for line in columns(header, rows, width=WIDTH - 2, widest=_SCOPE_WIDTH)]
 
 
-def _tree(fields: Mapping[str, Any]) -> list[str]:
+def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """The spans, indented by depth, each with its kind and why it was recognised or ignored."""
-    spans = fields["spans"][:_MOST_SPANS]
-    names = [cut("  " * min(span["depth"], _DEEPEST) + plain(span["name"]), _NAME_WIDTH) for span in spans]
+    names = [cut("  " * min(span.depth, _DEEPEST) + plain(span.name), _NAME_WIDTH) for span in trace.spans]
     width = max(map(len, names), default=0)
-    rows = ((f"  {_kind(span):<6} {name:<{width}}  ", _why(span)) for span, name in zip(spans, names, strict=True))
-    lines = [line for start, why in rows for line in _hanging(start, why)]
-    return [*lines, *_more(len(fields["spans"]) - len(spans), "more span")]
+    lines = []
+    for span, name in zip(trace.spans, names, strict=True):
+        kind = "-" if span.kind is Kind.OTHER else span.kind
+        why = _why(span, shown, is_run=span.span_id in trace.runs)
+        lines += _hanging(f"  {kind:<6} {name:<{width}}  ", why)
+    return lines
 
 
-def _kind(span: Mapping[str, Any]) -> str:
-    return "-" if span["kind"] == "other" else str(span["kind"])
-
-
-def _why(span: Mapping[str, Any]) -> str:
+def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
     """The convention and rule that matched, and why the span was ignored, if it was."""
-    rule, ignored = _rule(span), f"ignored: {span['ignored']}"
-    if not span["ignored"]:
+    rule = _rule(span, shown)
+    if not span.ignored:
         return rule
-    if span["run"]:
-        return f"the run's own span; {span['ignored']}"
+    if is_run:
+        return f"the run's own span; {span.ignored}"
     if rule:
-        return f"{ignored} ({rule})"
-    unmatched = ", ".join(f"{key}={_json(value)}" for key, value in span["looked_at"].items())
-    return f"{ignored}; none accepts {unmatched}" if unmatched else ignored
+        return f"ignored: {span.ignored} ({rule})"
+    unmatched = ", ".join(f"{key}={shown.value(value)}" for key, value in sorted(span.recognition.looked_at.items()))
+    return f"ignored: {span.ignored}; none accepts {unmatched}" if unmatched else f"ignored: {span.ignored}"
 
 
-def _rule(span: Mapping[str, Any]) -> str:
-    """The rule with the span's own value; the pattern instead of a long value, which may be content."""
-    rule = span["rule"]
-    if rule is None:
+def _rule(span: SpanExplanation, shown: Disclosure) -> str:
+    """The rule with the span's own value; the pattern instead of a long value, which may be content; redacted neither."""
+    decided = span.recognition.rule or span.recognition.evaluation_mark
+    if decided is None:
         return ""
-    key, pattern, name = rule["attribute"], rule.get("pattern", ""), rule.get("span_name", "")
+    key, name = decided.key, getattr(decided, "span_name", "")
     # Instrumentations mark spans with short words; what is longer may be a prompt.
-    value = str(span["looked_at"].get(key, ""))
-    value = value if len(value) <= _SHORT else pattern
-    parts = [f"{key}={value}" if key and pattern else key, f"span name {name}" if name else ""]
-    return f"{span['convention'] or 'evaluation'}: {' and '.join(part for part in parts if part)}"
+    value = str(span.recognition.looked_at.get(key, ""))
+    value = value if len(value) <= _SHORT else decided.value
+    parts = [f"{key}={value}" if key and decided.value else key, f"span name {name}" if name else ""]
+    return f"{span.recognition.table or 'evaluation'}: {key if shown.redact else ' and '.join(filter(None, parts))}"
 
 
-def _unrecognised(fields: Mapping[str, Any]) -> list[str]:
+def _unread(trace: TraceExplanation) -> dict[str, list[SpanExplanation]]:
+    """The spans that no rule matched, by scope."""
+    return _by_scope(span for span in trace.spans if span.ignored is Ignored.NO_RULE)
+
+
+def _unrecognised(trace: TraceExplanation) -> list[str]:
     """The attribute keys of spans that no rule matched, by scope: what a convention of the user's own could use."""
-    spans: dict[str, list[Mapping[str, Any]]] = {scope: [] for scope in fields["looked_for"]}
-    for span in fields["spans"]:
-        if span["ignored"] and not span["convention"] and span["scope"] in spans:
-            spans[span["scope"]].append(span)
     lines: list[str] = []
-    for scope, unread in list(spans.items())[:_MOST_SCOPES]:
-        keys = sorted({key for span in unread for key in span["attribute_keys"]})
-        lines += _indented(f"{counted(len(unread), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
+    for scope, spans in _unread(trace).items():
+        keys = sorted({key for span in spans for key in span.keys})
+        lines += _indented(f"{counted(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
         lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
-    return [*lines, *_more(len(spans) - _MOST_SCOPES, "more scope")]
+    return lines
 
 
-def _more(number: int, noun: str) -> list[str]:
-    """A line with the number of rows that were left out; empty for none."""
-    return [f"  … {counted(number, noun)}; --format json lists all"] if number > 0 else []
-
-
-def _missing_parents(fields: Mapping[str, Any]) -> list[str]:
+def _missing_parents(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """The spans whose parent is not in the trace, and where it is as far as known."""
-    names = {span["span_id"]: span["name"] for span in fields["spans"]}
-    tops = [top for top in fields["tops"] if top["parent_id"]]
-    lines = [f"top span {names[top['span_id']]}: {top['origin']} ({top['parent_id']})." for top in tops[:_MOST_NAMES]]
-    more = [f"{counted(len(tops) - _MOST_NAMES, 'more top span')} with a missing parent."] if len(tops) > _MOST_NAMES else []
-    return [line for text in (*lines, *more) for line in _indented(text)]
+    names = {span.span_id: span.name for span in trace.spans}
+    tops = (f"top span {names[top.span_id]}: {top.origin} ({shown.id(top.parent_id)})." for top in trace.tops if top.parent_id)
+    return [line for text in tops for line in _indented(text)]
 
 
-def _run(run: Mapping[str, Any]) -> list[str]:
+def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     """Why there is this run, its calls, and the outcome of each evaluation."""
-    agent = f" (agent {run['agent']})" if run["agent"] and run["agent"] != run["name"] else ""
-    nested = "" if run["outermost"] else "; inside another run"
-    source = " read from messages" if run["calls_from_messages"] else ""
-    calls = f"{counted(len(run['calls']), 'tool call')}{source}{': ' if run['calls'] else ''}{_listed(run['calls'])}"
-    facts = [
-        f"run {run['name'] or run['span_id']}{agent}: {run['why']}{nested}; {calls}; {counted(run['model_calls'], 'model call')}."
-    ]
-    facts += [f"calls unknown: {run['calls_unknown']}"] if run["calls_unknown"] else []
-    facts += [f"incomplete: {run['incomplete']}"] if run["incomplete"] else []
-    lines = [line for place, fact in enumerate(facts) for line in _indented(fact, 4 if place else 2)]
-    known = [text for text in (run["calls_unknown"], run["incomplete"]) if text]  # shown above, so not once more per scorer
-    return [*lines, *(line for each in run["evaluations"] for line in _evaluation(each, known))]
+    run = explained.trajectory
+    names = [call.name for call in run.calls]
+    agent = f" (agent {run.agent})" if run.agent and run.agent != run.name else ""
+    nested = "" if run.outermost else "; inside another run"
+    source = "" if all(call.span_id for call in run.calls) else " read from messages"
+    calls = f"{counted(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
+    lines = _indented(
+        f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls}; {counted(run.model_calls, 'model call')}."
+    )
+    lines += _indented(f"calls unknown: {run.calls_unknown}", 4) if run.calls_unknown else []
+    lines += _indented(f"incomplete: {run.incomplete}", 4) if run.incomplete else []
+    known = [text for text in (run.calls_unknown, run.incomplete) if text]  # shown above, so not once more per scorer
+    return [*lines, *(line for each in explained.evaluations for line in _evaluation(each, known, shown))]
 
 
-def _evaluation(evaluation: Mapping[str, Any], known: list[str]) -> Iterator[str]:
+def _evaluation(evaluation: EvaluationOfRun, known: list[str], shown: Disclosure) -> Iterator[str]:
     """The lines of an evaluation; a reason that is shown with the run is not repeated for every scorer."""
-    name = evaluation["evaluation"]
-    if not evaluation["matched"]:
-        failed = "; ".join(map(_failed_condition, evaluation["failed_conditions"]))
-        yield from _indented(f"evaluation {name} does not match: {failed}", 4)
+    if evaluation.failed:
+        failed = "; ".join(_failed_condition(each, shown) for each in evaluation.failed)
+        yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", 4)
         return
-    yield from _indented(f"evaluation {name} matches:", 4)
-    rows = [
-        (each["scorer"], _outcome(each), "see above" if any(text in each["text"] for text in known) else each["text"])
-        for each in evaluation["results"]
-    ]
-    rows += [
-        (scorer, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for scorer in evaluation["not_asked"]
-    ]
+    yield from _indented(f"evaluation {evaluation.name} matches:", 4)
+    rows = []
+    for result in evaluation.results:
+        outcome, text = _outcome(result, shown)
+        hidden = shown.redact and result.scorer in evaluation.user_defined
+        rows.append((result.scorer, outcome, "" if hidden else "see above" if any(each in text for each in known) else text))
+    rows += [(each, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for each in evaluation.not_asked]
     yield from (f"      {line}" for line in columns(("scorer", "outcome", "reason"), rows, width=WIDTH - 6))
 
 
-def _failed_condition(condition: Mapping[str, Any]) -> str:
+def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:
     """A condition of `match`, or `sample`, that kept the evaluation from the run."""
-    key, wanted, actual = condition["condition"], _json(condition["wanted"]), condition["actual"]
+    key, wanted = failed.condition, shown.value(failed.wanted)
     if key == "sample":
-        return f"sample is {wanted}, and the hash of the trace id is {_json(actual)}"
+        return f"sample is {wanted}, and the hash of the trace id is {shown.value(failed.actual)}"
     if key == "match.runs":
         return f"{key} requires {wanted}, and this run is inside another one"
-    return f"{key} requires {wanted}, and the run {'has none' if actual is None else f'has {_json(actual)}'}"
+    actual = "none" if failed.actual is UNRECORDED else shown.value(failed.actual)
+    return f"{key} requires {wanted}, and the run has {actual}"
 
 
-def _outcome(result: Mapping[str, Any]) -> str:
-    """The outcome as words of a table: value and pass or fail, or why there is none."""
-    if result["outcome"] == "skipped":
-        return f"skipped, {result['reason']}"
-    if result["outcome"] == "failed" or result["value"] is None:
-        return str(result["outcome"])
-    return f"{result['value']:.3f} {'pass' if result['passed'] else 'fail'}"
+def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
+    """Value and pass or fail, or why there is none. Of a failed scorer only the error's type: its message may quote content."""
+    outcome = result.outcome
+    if isinstance(outcome, Scored):
+        return "scored" if shown.redact else f"{outcome.value:.3f} {'pass' if outcome.passed else 'fail'}", ""
+    if isinstance(outcome, Failed):
+        return "failed", outcome.error_type
+    return f"skipped, {outcome.reason}", outcome.text
 
 
 def _indented(text: str, indent: int = 2) -> list[str]:
@@ -354,7 +244,3 @@ def _listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
     """The first names, and how many more there are."""
     listed = list(names)
     return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
-
-
-def _json(value: Any) -> str:
-    return cut(json.dumps(value, ensure_ascii=False, default=str), 60)

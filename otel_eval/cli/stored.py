@@ -13,7 +13,7 @@ import click
 
 from otel_eval import app
 from otel_eval.app import Coverage
-from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, explanation_fields
+from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
 from otel_eval.cli.render import counted, json_line, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.diagnostics import named_scopes
@@ -63,28 +63,26 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
     return 2 if problems.count else 0
 
 
-def show_explanations(files: Sequence[str], config: EvalConfig, *, form: str, trace_id: str, redact: bool) -> int:
+def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str, redact: bool) -> int:
     """Print why each trace of the files has runs and scores, or none; 0, or 2 if an input is invalid.
 
     Args:
         files: files with traces.
         config: the evaluations, conventions and limits.
-        form: "table" for text, "json" for one line per trace.
         trace_id: a prefix of the trace ids; "" for all traces.
         redact: whether to leave out values.
     """
-    problems, disclosure, looked_for = _Problems(ProgressBar(())), Disclosure(redact=redact), set[str]()
+    problems, disclosure, tested = _Problems(ProgressBar(())), Disclosure(redact=redact), set[str]()
     traces = with_run = 0
     for explained in app.explain(files, config, on_problem=problems, on_notice=problems.notice):
         if not explained.trace.trace_id.startswith(trace_id.lower()):
             continue
-        fields = explanation_fields(explained, disclosure)
         traces, with_run = traces + 1, with_run + bool(explained.runs)
-        if fields["no_run"]:
-            looked_for.update(key for keys in fields["looked_for"].values() for key in keys)
-        _print([json_line(fields)] if form == "json" else explanation_block(fields))
-    if form == "table" and (traces or not problems.count):
-        _print(closing_lines(traces, with_run, looked_for))
+        if not explained.runs:
+            tested |= tested_attributes(explained.trace)
+        _print(explanation_block(explained, disclosure))
+    if traces or not problems.count:
+        _print(closing_lines(traces, with_run, tested))
     return 2 if problems.count else 0
 
 
