@@ -13,13 +13,13 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from otel_eval.cli.log_format import configure_logging, early_log_format, write_line, writes_json
-from otel_eval.errors import ConfigError, InputError, OtelEvalError, did_you_mean, redacted_repr
+from otel_eval.errors import ConfigError, InputError, OtelEvalError
+from otel_eval.native import build_info
 
 if TYPE_CHECKING:
     from otel_eval.config import EvalConfig
@@ -52,27 +52,10 @@ class _Commands(click.Group):
             raise OutputClosed from error
 
 
-def _version(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    """Print version and build and exit: the callback of `--version`."""
-    if not requested or context.resilient_parsing:
-        return
-    from otel_eval.native import build_info
-
-    click.echo("otel-eval {version} ({extension}, Python {python})".format(**build_info()))
-    context.exit(0)
-
-
 @click.group(
     cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Show version and build.",
-)
+@click.version_option(message="otel-eval {version} ({extension}, Python {python})".format(**build_info()))
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Score the tool calls of traced agents.
@@ -150,38 +133,21 @@ def scorers() -> int:
 
 @cli.command()
 @click.argument("config")
-@click.option("--evaluation", metavar="NAME", help="Draw only the trees of this evaluation.")
-@click.option("--scorer", metavar="NAME", help="Draw only the trees of scorers with this name.")
-def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
-    """Draw decision trees as Mermaid flowcharts."""
+def dag(config: str) -> int:
+    """Draw decision trees as Mermaid flowcharts, each after a comment with its evaluation and scorer."""
     from otel_eval.config import load
-
-    click.echo(_drawings(load(config), evaluation, scorer), nl=False)
-    return 0
-
-
-def _drawings(config: EvalConfig, evaluation: str | None, scorer: str | None) -> str:
-    """All decision trees with these names as Mermaid flowcharts, each after a comment with its evaluation and scorer."""
     from otel_eval.scorers.dag import Dag
 
-    trees = {(of, tree.name): tree.drawing() for of, tree in config.named_scorers() if isinstance(tree, Dag)}
-    _check_name("--evaluation", evaluation, [name for name, _ in trees])
-    _check_name("--scorer", scorer, [name for _, name in trees])
-    wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]
-    if not wanted:
+    trees = [(name, tree) for name, tree in load(config).named_scorers() if isinstance(tree, Dag)]
+    if not trees:
         raise ConfigError("there is no scorer of type dag; add one, see docs/reference/dag.md")
-    return "\n".join(f"%% {_comment(name)} / {_comment(of)}\n{trees[name, of]}" for name, of in wanted)
+    click.echo("\n".join(f"%% {_comment(tree.name)} / {_comment(of)}\n{tree.drawing()}" for of, tree in trees), nl=False)
+    return 0
 
 
 def _comment(name: str) -> str:
     """The name on one line and without `%%{`: Mermaid executes directives in comments too."""
     return " ".join(name.split()).replace("%%{", "%% {")
-
-
-def _check_name(option: str, name: str | None, known: list[str]) -> None:
-    """Raise if a name was given and no tree has it."""
-    if name is not None and known and name not in known:
-        raise ConfigError(f"{option}: {redacted_repr(name)} has no decision tree; {did_you_mean(name, known)}")
 
 
 @cli.command()
@@ -268,43 +234,36 @@ def merge(files: tuple[str, ...]) -> int:
     Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Lines of a trace of which the evaluators
     received different spans have "split": true: they may be wrong. Exit code 2: a file or a line is invalid.
     """
-    from otel_eval.exporters.result_rows import line_of
+    from otel_eval.exporters.result_rows import encoded
     from otel_eval.merging import merge_results
 
     problems: list[str] = []
-    for row in merge_results(*(_rows(file, problems) for file in files)):
-        click.echo(line_of(row))
+    for row in merge_results(*(_results(file, problems) for file in files)):
+        click.echo(encoded([row]), nl=False)
     for problem in problems:
         click.echo(f"otel-eval: {problem}", err=True)
     return UNUSABLE if problems else 0
 
 
-def _rows(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """The results in a file; "-" is standard input."""
-    name = "standard input" if file == "-" else file
-    try:
-        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as lines:
-            yield from _results(lines, name, problems)
-    except OSError as error:
-        problems.append(f"{name}: {error.strerror or error}")
-
-
-def _results(lines: IO[bytes], name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """The valid lines of a file; problems are added to the list and the other lines still used."""
+def _results(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The valid lines of a file; "-" is standard input. Problems are added to the list and the other lines still used."""
     from otel_eval.merging import check_row
 
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            check_row(row)
-        except InputError as error:
-            problems.append(f"{name}, line {number}: {error}; results come from `exporters: jsonl` or `replay --format json`")
-        except (ValueError, RecursionError):
-            problems.append(f"{name}, line {number}: not JSON")
-        else:
-            yield row
+    name = "standard input" if file == "-" else file
+    try:
+        with click.open_file(file, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    if line.strip():
+                        check_row(row := json.loads(line))
+                        yield row
+                except InputError as error:
+                    remedy = "results come from `exporters: jsonl` or `replay --format json`"
+                    problems.append(f"{name}, line {number}: {error}; {remedy}")
+                except (ValueError, RecursionError):
+                    problems.append(f"{name}, line {number}: not JSON")
+    except OSError as error:
+        problems.append(f"{name}: {error.strerror or error}")
 
 
 def _scorer_summary(name: str) -> str:

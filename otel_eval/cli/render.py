@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -82,25 +81,6 @@ def _before(start: int | None, end: int | None) -> bool:
 def _related(one: ToolCall, other: ToolCall) -> bool:
     """Whether one call was made within the other."""
     return bool(one.span_id and one.span_id in other.enclosing) or bool(other.span_id and other.span_id in one.enclosing)
-
-
-def json_line(fields: dict[str, Any]) -> str:
-    """The object as one line of ASCII JSON; values that JSON cannot represent, such as NaN, become text."""
-    try:
-        return json.dumps(fields, allow_nan=False, default=str)
-    except ValueError:
-        return json.dumps(_finite(fields), allow_nan=False, default=str)
-
-
-def _finite(value: Any) -> Any:
-    """The value with NaN and infinities as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return value
 
 
 WIDTH: Final = 100

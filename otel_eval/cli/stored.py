@@ -14,11 +14,11 @@ import click
 from otel_eval import app
 from otel_eval.app import Coverage
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
-from otel_eval.cli.render import counted, json_line, label_line, run_block, score_block, tally_line, trajectory_fields
+from otel_eval.cli.render import counted, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.diagnostics import named_scopes
 from otel_eval.errors import ConfigError, redacted_repr
-from otel_eval.exporters.result_rows import rows_of
+from otel_eval.exporters.result_rows import encoded, rows_of
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.scorers import summarize
 
@@ -57,7 +57,7 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
     coverage = app.Coverage()
     for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
         if every_run or trajectory.outermost:
-            _print([json_line(trajectory_fields(trajectory))] if form == "json" else [*run_block(trajectory), ""])
+            _print(encoded([trajectory_fields(trajectory)]) if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
         _warn([f"{no_run_line(coverage)}; `otel-eval explain` with the same files shows why"])
     return 2 if problems.count else 0
@@ -120,7 +120,9 @@ def show_scores(
             coverage=coverage,
         )
         for report in reports:
-            lines = _json_lines(report) if form == "json" else _table(report, tally.is_of_last_run(report), full_ids=full_ids)
+            lines = (
+                encoded(rows_of(report)) if form == "json" else _table(report, tally.is_of_last_run(report), full_ids=full_ids)
+            )
             tally.count(report)
             with progress.aside():  # reports are printed as they come, however many traces follow
                 _print(lines)
@@ -200,10 +202,6 @@ def _outcome(result: Result) -> str:
     return "failed to score"
 
 
-def _json_lines(report: Report) -> Iterator[str]:
-    return map(json_line, rows_of(report))
-
-
 def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
     """The scores of an evaluation, with a headline unless the same run was shown before; empty for a trace without a run."""
     if report.no_run is not None:
@@ -213,9 +211,10 @@ def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
     return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+def _print(lines: Sequence[str] | bytes) -> None:
+    """Print lines of text, or lines of JSON in UTF-8."""
+    if lines:
+        click.echo(lines if isinstance(lines, bytes) else "\n".join(lines), nl=not isinstance(lines, bytes))
 
 
 def _warn(lines: Iterable[str]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.render import json_line, overlaps, trajectory_fields
+from otel_eval.cli.render import overlaps, trajectory_fields
 from otel_eval.model import ToolCall, ToolError
 from otel_eval.testing import call, trajectory
 
@@ -80,16 +78,3 @@ def test_overlaps_are_what_the_definition_says(calls: list[ToolCall]) -> None:
 
     expected = [[j for j, other in enumerate(calls) if i != j and together(one, other)] for i, one in enumerate(calls)]
     assert overlaps(tuple(calls)) == expected
-
-
-def test_a_line_is_json_whatever_a_trace_holds() -> None:
-    """No NaN, no line break, no half of a character that no encoding knows."""
-    line = json_line({"a": float("nan"), "b": [1.5, float("-inf")], "c": "line\nbreak \ud800"})
-    assert "\n" not in line
-    assert line.isascii()
-    assert json.loads(line) == {"a": "nan", "b": [1.5, "-inf"], "c": "line\nbreak \ud800"}
-
-
-def test_what_json_has_no_word_for_becomes_text() -> None:
-    """A user's scorer may put anything into its details."""
-    assert json.loads(json_line({"a": 1j, "b": [float("nan"), 2j]})) == {"a": "1j", "b": ["nan", "2j"]}

@@ -64,41 +64,18 @@ def config(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("options", "drawn"),
-    [
-        ([], f"{FIRST}\n{SECOND}"),
-        (["--evaluation", "second"], SECOND),
-        (["--scorer", "dag"], FIRST),
-        (["--evaluation", "first", "--scorer", "dag"], FIRST),
-    ],
-)
-def test_trees_are_drawn(config, options, drawn, capsys):
-    """All, or those of an evaluation, or of a scorer; neither a judge nor its key is needed."""
-    assert main(["dag", config, *options]) == 0
-    assert capsys.readouterr().out == drawn
+def test_trees_are_drawn(config, capsys):
+    """All of them; neither a judge nor its key is needed."""
+    assert main(["dag", config]) == 0
+    assert capsys.readouterr().out == f"{FIRST}\n{SECOND}"
 
 
 def test_a_name_gives_mermaid_no_orders(tmp_path, capsys):
     """It obeys directives in comments too, and draws nothing where one does not end."""
     path = tmp_path / "eval.yaml"
     path.write_text(CONFIG.replace("name: first", "name: '%%{init: {theme: dark}}%%'"), encoding="utf-8")
-    assert main(["dag", str(path), "--scorer", "dag"]) == 0
+    assert main(["dag", str(path)]) == 0
     assert capsys.readouterr().out.startswith("%% %% {init: {theme: dark}}%% / dag\nflowchart TD\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--evaluation", "secnd"], "--evaluation: 'secnd' has no decision tree; did you mean 'second'?"),
-        (["--scorer", "tool_errors"], "--scorer: 'tool_errors' has no decision tree; choose one of dag, few"),
-        (["--evaluation", "second", "--scorer", "dag"], "there is no scorer of type dag"),
-    ],
-)
-def test_an_unknown_tree_is_an_error(config, options, said, capsys):
-    """In one line, with exit code 2."""
-    assert main(["dag", config, *options]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_a_configuration_without_trees_is_reported(tmp_path, capsys):
