@@ -154,7 +154,6 @@ class Outage:
 
 
 _PATIENCE_S: Final = 60.0
-_RECENT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +166,12 @@ class ProgressState:
         for_s: seconds since the current evaluation began, or since the last one ended or was not needed.
         why: what a stalled or paused evaluation waits for.
         trace_id: the trace that is evaluated now, in hexadecimal, or "".
-        slowest_s, slowest_trace_id: seconds of the longest evaluation that ended in the last ten to twenty minutes, and its
-            trace; 0 and "" if none did.
     """
 
     state: Literal["idle", "evaluating", "paused", "stalled"]
     for_s: float
     why: str = ""
     trace_id: str = ""
-    slowest_s: float = 0.0
-    slowest_trace_id: str = ""
 
 
 class Progress:
@@ -194,7 +189,6 @@ class Progress:
         self._moved_at: float | None = None  # None: evaluation has not begun
         self._trace_id: bytes | None = None
         self._paused = ""
-        self._slowest: dict[int, tuple[float, bytes]] = {}  # by number of a period of ten minutes
         self.patience_s = _PATIENCE_S
 
     def began(self, trace_id: bytes) -> None:
@@ -203,26 +197,7 @@ class Progress:
 
     def moved(self, paused: str = "") -> None:
         """An evaluation ended, or none is due; `paused`: why none may begin."""
-        if self._trace_id is not None:
-            self._remember(self._for_s(), self._trace_id)
         self._moved_at, self._trace_id, self._paused = self._clock(), None, paused
-
-    def _remember(self, took_s: float, trace_id: bytes) -> None:
-        period, slowest = self._period(), self._slowest
-        if took_s <= slowest.get(period, (0.0, b""))[0]:
-            return
-        before = {period - 1: slowest[period - 1]} if period - 1 in slowest else {}
-        self._slowest = before | {period: (took_s, trace_id)}  # replaced: others read it
-
-    def _period(self) -> int:
-        return int(self._clock() // _RECENT_S)
-
-    def _longest(self) -> tuple[float, str]:
-        """Seconds and trace of the longest evaluation in this period and the one before."""
-        slowest, period = self._slowest, self._period()
-        recent = [each for number, each in slowest.items() if number >= period - 1]
-        took_s, trace_id = max(recent, key=lambda each: each[0], default=(0.0, b""))
-        return took_s, trace_id.hex()
 
     @property
     def evaluating_s(self) -> float:
@@ -241,9 +216,8 @@ class Progress:
         """
         for_s, trace_id, paused = self._for_s(), self._trace_id, paused or self._paused
         shown = "" if trace_id is None else trace_id.hex()
-        slowest = self._longest()
         if paused:
-            return ProgressState("paused", for_s, paused, shown, *slowest)
+            return ProgressState("paused", for_s, paused, shown)
         if for_s > self.patience_s and (trace_id is not None or is_due()):
-            return ProgressState("stalled", for_s, f"evaluation has made no progress for {for_s:.0f} s", shown, *slowest)
-        return ProgressState("evaluating" if shown else "idle", for_s, "", shown, *slowest)
+            return ProgressState("stalled", for_s, f"evaluation has made no progress for {for_s:.0f} s", shown)
+        return ProgressState("evaluating" if shown else "idle", for_s, "", shown)

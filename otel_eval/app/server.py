@@ -161,7 +161,6 @@ class Server:
         """Whether requests are taken and evaluated."""
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
-        shown |= {"slowest_s": round(now.slowest_s, 3), "slowest_trace_id": now.slowest_trace_id}
         if not all(source.is_open for source in self._sources):
             return Readiness(False, "spans are not taken: a receiver starts, stops or makes no progress", shown)
         if now.state == "stalled":

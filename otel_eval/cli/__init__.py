@@ -141,7 +141,7 @@ def dag(config: str) -> int:
     trees = [(name, tree) for name, tree in load(config).named_scorers() if isinstance(tree, Dag)]
     if not trees:
         raise ConfigError("there is no scorer of type dag; add one, see docs/reference/dag.md")
-    click.echo("\n".join(f"%% {_comment(tree.name)} / {_comment(of)}\n{tree.drawing()}" for of, tree in trees), nl=False)
+    click.echo("\n".join(f"%% {_comment(of)} / {_comment(tree.name)}\n{tree.drawing()}" for of, tree in trees), nl=False)
     return 0
 
 

@@ -97,23 +97,16 @@ def configure_logging(form: str, level: str = "info") -> None:
         _everything_as_json()
 
 
-class _NumberFilter(logging.Filter):
-    """Begins log lines with the number of the worker."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._prefix: Final = f"worker {number}: "
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = f"{self._prefix}{record.msg}"
-        return True
-
-
 def configure_worker_logging(form: str, level: str, number: int) -> None:
     """Set up logging in a new process that is one of several workers."""
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+
+    def numbered(record: logging.LogRecord) -> bool:
+        record.msg = f"worker {number}: {record.msg}"
+        return True
+
     for handler in logging.getLogger().handlers:
-        handler.addFilter(_NumberFilter(number))
+        handler.addFilter(numbered)
     configure_logging(form, level)
 
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 import click
@@ -47,8 +46,8 @@ class _Problems:
 
     def notice(self, message: str) -> None:
         """Print a line that does not affect the exit code."""
-        with self._progress.aside():
-            _warn([" ".join(message.split())])
+        self._progress.clear()
+        _warn([" ".join(message.split())])
 
 
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
@@ -124,8 +123,8 @@ def show_scores(
                 encoded(rows_of(report)) if form == "json" else _table(report, tally.is_of_last_run(report), full_ids=full_ids)
             )
             tally.count(report)
-            with progress.aside():  # reports are printed as they come, however many traces follow
-                _print(lines)
+            progress.clear()  # reports are printed as they come, however many traces follow
+            _print(lines)
     if form == "table" and (tally.runs or not problems.count):
         _print(["", *tally.lines()])
     missed = [
@@ -287,22 +286,17 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clear()
         if self._bar is not None:
-            click.echo(_CLEAR + _CURSOR, nl=False, err=True)
+            click.echo(_CURSOR, nl=False, err=True)
 
     def advance(self, read: int) -> None:
         """Add the number of bytes that were read."""
         if self._bar is not None:
             self._bar.update(read)
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Clear the bar, so that something can be printed, and draw it again afterwards."""
-        if self._bar is None:
-            yield
-            return
-        click.echo(_CLEAR, nl=False, err=True)
-        yield
-        sys.stdout.flush()
-        self._bar._last_line = None  # click does not draw an unchanged line again
-        self._bar.render_progress()
+    def clear(self) -> None:
+        """Clear the bar, so that something can be printed; it is drawn again when more was read."""
+        if self._bar is not None:
+            click.echo(_CLEAR, nl=False, err=True)
+            self._bar._last_line = None  # click does not draw an unchanged line again

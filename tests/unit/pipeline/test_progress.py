@@ -69,20 +69,3 @@ def test_backpressure_is_no_stall():
     progress.moved()
     clock.now += 3600
     assert states(progress, "storage cannot be written", is_due=True) == ("paused", "")
-
-
-def test_the_slowest_evaluation_of_the_last_minutes_is_known_by_its_trace():
-    """For at least ten minutes after it ended."""
-    clock = Clock()
-    progress = Progress(clock)
-    for number, took_s in enumerate((1, 7, 2)):
-        progress.began(bytes([number]) * 16)
-        clock.now += took_s
-        progress.moved()
-    for later in (0, 599):
-        clock.now += later
-        found = progress.state("", lambda: False)
-        assert (found.slowest_s, found.slowest_trace_id) == (7, "01" * 16)
-    clock.now += 1200
-    found = progress.state("", lambda: False)
-    assert (found.slowest_s, found.slowest_trace_id) == (0, "")
