@@ -17,9 +17,7 @@ _log = logging.getLogger("otel_eval")
 
 OTHER: Final = "other"
 _LONGEST_NAME: Final = 200  # characters: an agent may be called anything, a megabyte too
-_GREATEST: Final = frozenset(
-    {"oldest_trace_s", "evaluating_s", "exporter.certificate_not_after", "exports.unsupported", "forward.unsupported"}
-)
+_GREATEST: Final = frozenset({"oldest_trace_s", "evaluating_s", "exports.unsupported", "forward.unsupported"})
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 
 

@@ -1,4 +1,4 @@
-"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver to people and programs.
+"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver as JSON.
 
 It has an address and threads of its own, so that it answers when the receiver is full. Numbers are gathered at each request; it
 takes nothing in and shows no content of spans but names, of services, agents and tools for example, so it asks for no token.
@@ -6,7 +6,6 @@ takes nothing in and shows no content of spans but names, of services, agents an
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import time
@@ -22,7 +21,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.native import build_info
 
-__all__ = ["AdminServer", "Readiness", "status_fields", "status_page"]
+__all__ = ["AdminServer", "Readiness", "status_fields"]
 
 # Counts that mean that something is not scored, not whole or not delivered, with the reason.
 DROPS: Final[Mapping[str, str]] = {
@@ -56,7 +55,7 @@ class Readiness(NamedTuple):
     Attributes:
         ready: requests are taken, and evaluation makes progress or waits for something else.
         why: why it is not ready, or what evaluation waits for.
-        evaluation: facts for the page, by name.
+        evaluation: facts for `/status`, by name.
     """
 
     ready: bool
@@ -101,36 +100,6 @@ def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: flo
         },
         "counts": dict(counts),
     }
-
-
-def status_page(fields: Mapping[str, Any]) -> str:
-    """As plain HTML, without a script, a picture or a word from elsewhere."""
-    unsupported: dict[str, Any] = dict.fromkeys(fields["unsupported"], "one result is tried again every minute")
-    drops = {f"{key}: {each['why']}": each["count"] for key, each in fields["drops"].items()}
-    state = Readiness(fields["ready"], fields["why"])
-    tables = [
-        ("Build", fields["build"]),
-        ("Open traces", fields["traces"]),
-        ("Evaluation", fields["evaluation"]),
-        ("Queues", fields["queues"]),
-        ("Not evaluated", fields["unevaluated"] or {"nothing": 0}),
-        ("Signals that an endpoint does not support", unsupported or {"none": 0}),
-        ("Scorers that failed", fields["failures"] or {"none": 0}),
-        ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
-        ("Everything", fields["counts"]),
-    ]
-    body = "".join(f"<h2>{html.escape(title)}</h2>{_table(rows)}" for title, rows in tables)
-    head = '<!doctype html><meta charset="utf-8"><title>otel-eval</title><style>td{padding:0 2em 0 0}</style>'
-    return f"{head}<h1>otel-eval: {html.escape(str(state))}, up {fields['uptime_s']:g} s</h1>{body}\n"
-
-
-def _table(rows: Mapping[str, Any]) -> str:
-    cells = "".join(f"<tr><td>{html.escape(str(key))}<td>{html.escape(_cell(value))}" for key, value in rows.items())
-    return f"<table>{cells}</table>"
-
-
-def _cell(value: Any) -> str:
-    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 _CONNECTIONS: Final = 16
@@ -183,8 +152,6 @@ class _AdminHandler(ConnectionHandler):
 
     def _status(self) -> tuple[int, str, str]:
         fields = status_fields(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
-        if "text/html" in self.headers.get("Accept", ""):
-            return HTTPStatus.OK, "text/html; charset=utf-8", status_page(fields)
         return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
 
     def _answer(self, code: int, kind: str, body: str) -> None:

@@ -14,12 +14,13 @@ import os
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.descriptors import soft_limit
 from otel_eval.native import VERSION, build_info
@@ -139,7 +140,7 @@ def _histogram(point: Any) -> Iterator[Row]:
 
 
 PREFIX: Final = "otel_eval_"
-_RECEIVER: Final = (("receiver", "otlp"),)
+_RECEIVER: Final = {"receiver": "otlp"}
 _BEGUN: Final = time.monotonic()
 
 # Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
@@ -181,7 +182,6 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
-    "exporter.certificate_not_after": ("exporter_certificate_not_after", "s"),
 }
 _LABELS: Final = {"signal": "data_type"}
 GAUGES: Final = frozenset(
@@ -200,7 +200,6 @@ GAUGES: Final = frozenset(
         "late_pending",
         "results.queued",
         "receiver.certificate_not_after",
-        "exporter.certificate_not_after",
         "exports.unsupported",
         "forward.unsupported",
         "workers.up",
@@ -213,14 +212,6 @@ _PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-class _Number(NamedTuple):
-    name: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-    unit: str = ""
-    gauge: bool = False
-
-
 def self_families(counts: Mapping[str, Any]) -> list[Family]:
     """Everything that was counted, and the process's own, ordered by name.
 
@@ -228,70 +219,72 @@ def self_families(counts: Mapping[str, Any]) -> list[Family]:
         counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
     """
     found = [each for key, value in counts.items() if key != "requests" for each in _read(key, value)]
-    found = sorted([*found, *_outcomes(counts), *_of_process()])
-    families = []
-    for name, group in groupby(found, key=lambda each: each.name):
-        first, *others = group
-        rows = [("", dict(each.labels), each.value) for each in (first, *others)]
-        description = f"in {first.unit}" if first.unit else ""
-        families.append(Family(name, "gauge" if first.gauge else "counter", first.unit, description, rows))
-    return families
+    return sorted(joined_families([*found, *_outcomes(counts), *_of_process()]), key=lambda each: each.name)
 
 
-def _read(key: str, value: Any) -> Iterator[_Number]:
+def joined_families(several: Iterable[Family]) -> list[Family]:
+    """One family for each name, with the rows of all of that name."""
+    first: dict[str, Family] = {}
+    rows: defaultdict[str, list[Row]] = defaultdict(list)
+    for each in several:
+        first.setdefault(each.name, each)
+        rows[each.name] += each.rows
+    return [replace(each, rows=rows[name]) for name, each in first.items()]
+
+
+def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter") -> Family:
+    return Family(PREFIX + name, kind, unit, f"in {unit}" if unit else "", [("", dict(sorted(labels.items())), value)])
+
+
+def _read(key: str, value: Any) -> Iterator[Family]:
     if isinstance(value, Mapping):  # of the receiver, by transport
         name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
         for transport in ("grpc", "http"):
-            yield _Number(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
+            yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
-        name, labels = _split(key)
-        full_name, unit = _NAMES.get(name, (_plain(name), ""))
-        yield _Number(PREFIX + full_name, labels, value, unit, gauge=name in GAUGES)
+        counted, labels = _split(key)
+        # A part that names itself, or what is done to spans between coming and going.
+        plain = counted.replace(".", "_") if "." in counted else f"processor_{counted}"
+        name, unit = _NAMES.get(counted, (plain, ""))
+        yield _number(name, labels, value, unit, "gauge" if counted in GAUGES else "counter")
 
 
-def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _split(key: str) -> tuple[str, dict[str, str]]:
     found = _LABELLED.fullmatch(key)
     if found is None:
-        return key, ()
-    labels = [(_LABELS.get(label, label), _ESCAPE.sub(r"\1", value)) for label, value in _PAIR.findall(found[2])]
+        return key, {}
+    labels = {_LABELS.get(label, label): _ESCAPE.sub(r"\1", value) for label, value in _PAIR.findall(found[2])}
     if found[1].startswith("forward."):
-        labels.append(("exporter", "forward"))
-    return found[1], tuple(sorted(labels))
+        labels["exporter"] = "forward"
+    return found[1], labels
 
 
-def _plain(name: str) -> str:
-    """Of a part that names itself, that name; otherwise of what is done to spans between coming and going."""
-    return name.replace(".", "_") if "." in name else f"processor_{name}"
-
-
-def _outcomes(counts: Mapping[str, Any]) -> Iterator[_Number]:
+def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
     """The Collector's `receiver_requests`, by outcome."""
     for transport in ("grpc", "http"):
         counted = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
         failures = sum(counted[name] for name in _FAILURES)
         good = counted["requests"] - counted["refused_requests"] - failures
         for outcome, value in (("success", good), ("refused", counted["refused_requests"]), ("failure", failures)):
-            labels = (*_RECEIVER, ("transport", transport), ("outcome", outcome))
-            yield _Number(f"{PREFIX}receiver_requests", labels, value, "{requests}")
+            labels = _RECEIVER | {"transport": transport, "outcome": outcome}
+            yield _number("receiver_requests", labels, value, "{requests}")
 
 
-def _of_process() -> list[_Number]:
+def _of_process() -> Iterator[Family]:
     """Build, uptime, CPU and memory of this process."""
     used = os.times()
-    found = [
-        _Number(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
-        _Number(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
-        _Number(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
-    ]
+    yield _number("build_info", build_info(), 1, kind="gauge")
+    yield _number("process_uptime", {}, time.monotonic() - _BEGUN, "s")
+    yield _number("process_cpu_seconds", {}, used.user + used.system, "s")
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         files = len(os.listdir("/proc/self/fd")) - 1  # one was open to list them
     except OSError:  # not Linux, or no file can be opened
-        return found
-    gauges = {"memory_rss": (pages * os.sysconf("SC_PAGE_SIZE"), "By"), "open_fds": (files, "{files}")}
+        return
+    yield _number("process_memory_rss", {}, pages * os.sysconf("SC_PAGE_SIZE"), "By", "gauge")
+    yield _number("process_open_fds", {}, files, "{files}", "gauge")
     if (limit := soft_limit()) is not None:
-        gauges["max_fds"] = (limit, "{files}")
-    return [*found, *(_Number(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
+        yield _number("process_max_fds", {}, limit, "{files}", "gauge")
 
 
 def _metrics_data(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:

@@ -21,7 +21,6 @@ from otel_eval.exporters.scores import KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal, key_of
-from otel_eval.otlp.tls import validity_of
 from otel_eval.retry import AcceptedBefore, SignalHistory
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
@@ -166,25 +165,6 @@ def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExpor
     from otel_eval.exporters.jsonl import JsonLinesExporter
 
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
-
-
-def certificate_ends(config: EvalConfig) -> dict[str, int]:
-    """The last second of the client certificate of each exporter that shows one, since the epoch, as a count for the metrics.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    otlp, forward = config.exporters.otlp_endpoints, config.exporters.forward
-    tls = {
-        f"{each.name}.{signal}": for_signal(each.address(key), signal).tls
-        for key, each in otlp.items()
-        for signal in each.signals
-    }
-    if forward:
-        tls["forward"] = forward.address("exporters.forward").tls
-    tls |= {name: to.tls for name, to in score_endpoints(config).items()}
-    found = {name: validity_of(each.cert.read()) for name, each in tls.items() if each.cert}
-    return {f"exporter.certificate_not_after{{exporter={name}}}": each.not_after for name, each in found.items() if each}
 
 
 def replay_fanout(config: EvalConfig) -> Fanout:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
-from otel_eval.app.exporting import certificate_ends, export_queues_of, metrics_of, writes_lines
+from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.server_wiring import AdminServices, MakeReceiver, forward_of, max_attributes_of, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, Guard, engine_of, later_of, limits_of
@@ -92,7 +92,6 @@ class Server:
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
-        self._certificate_ends: Final = certificate_ends(config)
         if config.storage:
             claim_split(config.storage.directory, 1)
         self._durable: Final = Durable(config.storage) if config.storage else None
@@ -337,7 +336,7 @@ class Server:
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
         waiting |= self._delivery.counts() | self._diagnostics.counts() | dataset_counts()
-        waiting |= self._receiver.not_after() | self._certificate_ends
+        waiting |= self._receiver.not_after()
         evaluated = self._pipeline.counts()
         if self._kafka:
             evaluated = total_counts([evaluated, self._kafka.source.counts()])

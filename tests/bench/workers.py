@@ -118,7 +118,6 @@ def handing_over(requests: list[bytes], workers: int) -> float:
         for ours, part in used:
             ours.send(("take", ("grpc", Signal.TRACES, part)))
         for ours, _ in used:
-            ours.poll(30.0)
             ours.recv()
     spent = time.process_time() - before
     for pair in ends:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from otel_eval.admin import Readiness
-from otel_eval.admin.metrics import Family
+from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared, starting
 from otel_eval.app.wiring import engine_of
@@ -145,15 +144,6 @@ class FrontServer:
     def counts(self) -> dict[str, Any]:
         """The counters of every part, added up over the workers."""
         return total_counts([self._receiver.counts(), self._receiver.not_after(), *(each.counts() for each in self._workers)])
-
-
-def joined_families(several: Iterable[Family]) -> list[Family]:
-    """One family for each name, with the rows of all of that name."""
-    joined: dict[str, Family] = {}
-    for each in several:
-        before = joined.get(each.name)
-        joined[each.name] = replace(before, rows=[*before.rows, *each.rows]) if before else each
-    return list(joined.values())
 
 
 def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:

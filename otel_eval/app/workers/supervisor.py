@@ -97,7 +97,7 @@ class WorkerProcess:
 
     def _finish(self, connection: Connection, limit_s: float | None) -> Any:
         try:
-            if not connection.poll(limit_s):
+            if limit_s != _PART_S and not connection.poll(limit_s):  # `_PART_S` is the socket's own limit
                 raise TimeoutError  # which is an OSError
             returned, found = connection.recv()
         except (OSError, EOFError) as error:

@@ -83,7 +83,7 @@ def counted() -> list[Family]:
     """Self-metrics of every kind."""
     counts: dict[str, Any] = {"requests": {"grpc": 1}, "accepted_spans": {"grpc": 1}}
     counts |= {"oldest_trace_s": 1, "held_bytes": 1, "open_traces": 1, "evaluating_s": 1, "storage.bytes": 1}
-    counts |= {"results.exported{exporter=a}": 1, "exporter.certificate_not_after{exporter=a}": 1}
+    counts |= {"results.exported{exporter=a}": 1, "receiver.certificate_not_after{receiver=otlp}": 1}
     return self_families(counts)
 
 
