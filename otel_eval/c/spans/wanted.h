@@ -20,7 +20,7 @@ typedef struct {
     int holders;        /* its slot, and every walk that uses it: Python may run during one and fill the slot anew */
 } Lookup;
 
-#define SLOTS 256
+#define SLOTS 4096
 static Lookup *lookups[SLOTS];
 
 /* Keys of one family begin alike, so their length and their last bytes distinguish them. */
