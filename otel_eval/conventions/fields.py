@@ -33,7 +33,7 @@ class ReadTable:
         self._encoded = convention.json_encoded
         self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._masks = convention.masks
-        self._takes_all = not (convention.placeholders or convention.truncated or convention.masks)
+        self.takes_all = not (convention.placeholders or convention.truncated or convention.masks)
         self._wanted: dict[tuple[Field, ...], Wanted] = {}
         self._title = convention.title
         self._span_names = tuple(glob(each) for each in convention.span_name)
@@ -77,7 +77,7 @@ class ReadTable:
         """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
         for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
+            if value is not None and (self.takes_all or self._is_recorded(read, key, value)):
                 return decode(value, literals=False) if self._encoded else value
         return None
 
@@ -203,20 +203,22 @@ class ToolReader:
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
         self._no_ids: Final = table.placeholder_texts - {""}
-        # In other tables a result or an event must be decoded to know the id of the call, its name, or whether it failed.
+        # In other tables ids must be decoded, or whether there is a result shows only once it is.
         convention = table.convention
-        self._shows_failures: Final = not (convention.json_encoded or convention.failures_in_results or convention.events)
+        self._is_raw_read: Final = not (convention.json_encoded or (convention.failures_in_results and not table.takes_all))
 
     def succeeded(self, view: SpanReader) -> tuple[ToolFields, str] | None:
         """The fields of the span and the id of its call, if the call surely succeeded and nothing else must be decoded.
 
         None if that takes a closer look: the extension only searches the undecoded result for `FAILURE_WORDS`.
         """
-        look = getattr(view, "call", None) if self._shows_failures else None
+        look = getattr(view, "call", None) if self._is_raw_read else None
         found = None if look is None else look(self._described_by, self._call_id, self._result, _RAW_FAILURE_WORDS)
-        if found is None:
+        if found is None or (self.table.events and view.events()):  # an event may hold the tool's name or the result
             return None
-        fingerprint, call_id = found
+        fingerprint, call_id, has_result = found
+        if self.table.convention.failures_in_results and not has_result:
+            return None
         fields = self._known.get((view.name, fingerprint))
         if fields is None or not fields.is_call or fields.error_type or fields.failed or call_id in self._no_ids:
             return None

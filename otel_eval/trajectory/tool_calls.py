@@ -103,9 +103,9 @@ def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: boo
     succeeded = reader.succeeded(view) if is_plain else None
     if succeeded is not None:
         fields, call_id = succeeded
-        return ToolCallBuilder(
-            place, table, fields.name, scope, view.start_ns, view.end_ns, span_id, call_id, unnamed=fields.unnamed, certain=True
-        )
+        draft = ToolCallBuilder(place, table, fields.name, scope, view.start_ns, view.end_ns, span_id, call_id)
+        draft.unnamed, draft.certain = fields.unnamed, not table.convention.failures_in_results
+        return draft
     span = _asked(read, place, reader)
     if not span.fields.is_call:
         return None
@@ -124,9 +124,10 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
     if table.events:
         span.fields = _with_events(span.fields, recorded)
     raw = recorded.get(Field.RESULT)
-    if content or hidden:
+    is_read = raw is not None and (content or _may_show_failure(raw))
+    if content or is_read:
         read.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
-    taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
+    taken = unwrap(raw, table.result_wrappers) if is_read else _NOTHING
     draft.name, draft.unnamed = span.fields.name, span.fields.unnamed
     draft.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
@@ -219,10 +220,8 @@ def _recorded_arguments(read: ClassifiedTrace, draft: ToolCallBuilder) -> Any:
     return named_arguments(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
 
 
-def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Unwrapped:
-    if not wanted and isinstance(raw, str) and not any(word in raw for word in FAILURE_WORDS):
-        return _NOTHING
-    return unwrap(raw, span.table.result_wrappers)
+def _may_show_failure(result: Any) -> bool:
+    return not isinstance(result, str) or any(word in result for word in FAILURE_WORDS)
 
 
 def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:

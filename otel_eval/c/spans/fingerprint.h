@@ -107,7 +107,7 @@ typedef struct {
     PyObject *words;
     Range marks[MARKS], call_id;
     Key *seen[MARKS];
-    int count;
+    int count, has_result;
 } Call;
 
 static int walk_call(Range in, Call *call)
@@ -119,8 +119,11 @@ static int walk_call(Range in, Call *call)
             return 0;
         if (!mark(call->said, key, value, (Range){start, in.at}, call->marks, call->seen, &call->count))
             return 0;
-        if (find_key(call->result, key) != NULL && !is_harmless(value, call->words))
-            return 0;
+        if (find_key(call->result, key) != NULL) {
+            if (!is_harmless(value, call->words))
+                return 0;
+            call->has_result = 1;
+        }
         if (find_key(call->id, key) == NULL)
             continue;
         if (call->call_id.at != NULL || value.at == value.end || *value.at++ != 0x0A)
@@ -152,7 +155,7 @@ static PyObject *call_of(const View *self, Call *call)
         Py_RETURN_NONE;
     PyObject *made = NULL, *joined = join(call->marks, call->count), *id = text_of(call->call_id);
     if (joined != NULL && id != NULL)
-        made = PyTuple_Pack(2, joined, id);
+        made = PyTuple_Pack(3, joined, id, call->has_result ? Py_True : Py_False);
     Py_XDECREF(joined);
     Py_XDECREF(id);
     return made;
