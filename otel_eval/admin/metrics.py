@@ -233,7 +233,7 @@ def joined_families(several: Iterable[Family]) -> list[Family]:
 
 
 def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter") -> Family:
-    return Family(PREFIX + name, kind, unit, f"in {unit}" if unit else "", [("", dict(sorted(labels.items())), value)])
+    return Family(PREFIX + name, kind, unit, f"in {unit}" if unit else "", [("", labels, value)])
 
 
 def _read(key: str, value: Any) -> Iterator[Family]:
@@ -256,7 +256,7 @@ def _split(key: str) -> tuple[str, dict[str, str]]:
     labels = {_LABELS.get(label, label): _ESCAPE.sub(r"\1", value) for label, value in _PAIR.findall(found[2])}
     if found[1].startswith("forward."):
         labels["exporter"] = "forward"
-    return found[1], labels
+    return found[1], dict(sorted(labels.items()))
 
 
 def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
@@ -273,7 +273,7 @@ def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
 def _of_process() -> Iterator[Family]:
     """Build, uptime, CPU and memory of this process."""
     used = os.times()
-    yield _number("build_info", build_info(), 1, kind="gauge")
+    yield _number("build_info", dict(sorted(build_info().items())), 1, kind="gauge")
     yield _number("process_uptime", {}, time.monotonic() - _BEGUN, "s")
     yield _number("process_cpu_seconds", {}, used.user + used.system, "s")
     try:
