@@ -86,16 +86,17 @@ def test_a_configuration_without_trees_is_reported(tmp_path, capsys):
     assert "there is no scorer of type dag; add one" in capsys.readouterr().err
 
 
-def test_problems_of_a_tree_are_reported_with_their_whole_path(tmp_path, capsys):
-    """All at once."""
+@pytest.mark.parametrize(
+    ("written", "wrong", "problem"),
+    [
+        ("calls.map(", "call.map(", "names.cel: column 1: 'call' is not known; did you mean 'calls'?"),
+        ("criteria:", "critera:", "polite.critera: unknown key; did you mean 'criteria'?"),
+        ("then: polite", "then: polit", "looked.children[0].then: there is no node 'polit'; did you mean 'polite'?"),
+    ],
+)
+def test_a_problem_of_a_tree_is_reported_with_its_whole_path(tmp_path, capsys, written, wrong, problem):
+    """From the top of the file down to the node."""
     path = tmp_path / "eval.yaml"
-    wrong = CONFIG.replace("calls.map(", "call.map(").replace("criteria:", "critera:").replace("then: polite", "then: polit")
-    path.write_text(wrong, encoding="utf-8")
+    path.write_text(CONFIG.replace(written, wrong), encoding="utf-8")
     assert main(["dag", str(path)]) == 2
-    said = capsys.readouterr().err
-    for problem in (
-        "evaluations[0].scorers[1].nodes.names.cel: column 1: 'call' is not known; did you mean 'calls'?",
-        "evaluations[0].scorers[1].nodes.polite.critera: unknown key; did you mean 'criteria'?",
-        "evaluations[0].scorers[1].nodes.looked.children[0].then: there is no node 'polit'; did you mean 'polite'?",
-    ):
-        assert problem in said
+    assert f"evaluations[0].scorers[1].nodes.{problem}" in capsys.readouterr().err
