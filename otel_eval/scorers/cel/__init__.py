@@ -17,7 +17,7 @@ from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
-from otel_eval.scorers.cel.rewrite import charged, hoisted, weight
+from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, extension, extensions, read
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
@@ -213,7 +213,7 @@ def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Exp
         expression = environment.deserialize(rewritten(serialized, charged(hoisted(root))))
     except RuntimeError:
         expression = environment.deserialize(rewritten(serialized, charged(without_lazy(root))))
-    heavy = weight(root) is None
+    heavy = not is_light(root)
     return Program(source, reading, returned.name(), labels, is_plain(root), heavy, returned, environment, expression)
 
 

@@ -9,7 +9,7 @@ parts in the evaluator and share nothing in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import count
@@ -95,64 +95,25 @@ def _free(node: Expr) -> frozenset[str]:
 TEXT, BYTES, LIST, MAP = b"\x18\x05", b"\x18\x06", b"\x32", b"\x3a"
 NUMBERS: Final = (b"\x18\x01", b"\x18\x02", b"\x18\x03", b"\x18\x04", b"\x28", b"\x20", b"\x10")  # bool, int, …, times, null
 _SCALARS: Final = (TEXT, BYTES, *NUMBERS)
-_HEAVIEST: Final = 4
-
-Weights = Mapping[str, int | None]
-"""Of the variables that comprehensions bind."""
 
 
-def weight(node: Expr, variables: Weights | None = None) -> int | None:
-    """How many times the largest thing that was recorded, or the longest text, the value can be at most. None: unknown."""
-    found = _weight(node, variables or {})
-    return found if found is not None and found <= _HEAVIEST else None
-
-
-def below(node: Expr, variables: Weights) -> Weights:
-    """The weights of variables within a comprehension: an item is as heavy as all items together at most."""
-    value = node.parts[1 if is_bind(node) else 0]
-    return {**variables, **dict.fromkeys(node.binds, weight(value, variables))}
-
-
-def _weight(node: Expr, variables: Weights) -> int | None:
+def is_light(node: Expr) -> bool:
+    """Whether the value of a node outside of loops has no part more than once: in Python, too, it is no larger than the run."""
     if node.kind == "ident":
-        return variables.get(node.name, 1)
-    if node.kind == "const" or node.type.startswith(_SCALARS):
-        return 1
-    if node.kind == "select":
-        return _weight(node.parts[0], variables)
-    if node.kind == "comprehension":
-        return _accumulated(node, variables)
-    if node.kind == "call":
-        return _called(node, variables)
-    return _sum(node.parts, variables)
-
-
-def _called(node: Expr, variables: Weights) -> int | None:
-    if node.name == "split":
-        return 1
-    if node.name in ("_[_]", "dyn"):
-        return _weight(node.parts[0], variables)
-    if node.name in ("_?_:_", "_+_"):
-        return _sum(node.parts[-2:], variables)
-    return None
-
-
-def _sum(nodes: tuple[Expr, ...], variables: Weights) -> int | None:
-    weights = [_weight(node, variables) for node in nodes]
-    known = [each for each in weights if each is not None]
-    return sum(known) if len(known) == len(weights) else None
-
-
-def _accumulated(node: Expr, variables: Weights) -> int | None:
-    over, _, _, step, result = node.parts
-    if is_bind(node):
-        return _weight(result, below(node, variables))
+        return not node.name.startswith("@")
+    if node.kind == "const" or node.type.startswith(_SCALARS) or node.name == "split":
+        return True
+    if node.kind == "select" or node.name in ("_[_]", "dyn"):
+        return is_light(node.parts[0])
+    if node.kind != "comprehension" or is_bind(node):
+        return False
+    over, _, _, step, _ = node.parts
     while step.kind == "call" and step.name == "_?_:_":
         step = step.parts[1]
-    item = step.parts[1].parts[0] if step.kind == "call" and step.name == "_+_" and step.parts[1].parts else None
-    if item is None:
-        return None
-    return _weight(over, variables) if item.type.startswith(NUMBERS) or _is_part(item, node.binds) else None
+    if step.kind != "call" or step.name != "_+_" or not step.parts[1].parts:
+        return False
+    item = step.parts[1].parts[0]
+    return is_light(over) and (item.type.startswith(NUMBERS) or _is_part(item, node.binds))
 
 
 def _is_part(node: Expr, items: frozenset[str]) -> bool:
@@ -174,35 +135,35 @@ _MATCHED: Final = 4  # times less than the length of the text
 
 def charged(root: Expr) -> Expr:
     """The expression with its charges; the same where it takes no memory."""
-    return _Charging().of(root, {}, repeated=False)
+    return _Charging().of(root, repeated=False)
 
 
 class _Charging:
     def __init__(self) -> None:
         self._numbers = count()
 
-    def of(self, node: Expr, variables: Weights, *, repeated: bool) -> Expr:
+    def of(self, node: Expr, *, repeated: bool) -> Expr:
         """The node; `repeated` if it is within a loop."""
         if node.kind == "comprehension":
-            return self._comprehension(node, variables, repeated=repeated)
+            return self._comprehension(node, repeated=repeated)
         if _accumulates(node):
             total, item = node.parts
-            inner = tuple(self.of(part, variables, repeated=True) for part in item.parts)
+            inner = tuple(self.of(part, repeated=True) for part in item.parts)
             return replace(node, parts=(total, replace(item, parts=inner)))
         if _is_sum(node):
-            return self._sum(node, [self.of(part, variables, repeated=repeated) for part in _summands(node)])
-        made = replace(node, parts=tuple(self.of(part, variables, repeated=repeated) for part in node.parts))
+            return self._sum(node, [self.of(part, repeated=repeated) for part in _summands(node)])
+        made = replace(node, parts=tuple(self.of(part, repeated=repeated) for part in node.parts))
         if node.kind == "call":
-            return self._call(made, variables, node.parts)
+            return self._call(made, node.parts, repeated=repeated)
         if repeated and node.parts and node.kind in ("list", "struct"):
             size = list_size(len(node.parts)) if node.kind == "list" else map_size(len(node.parts) // 2)
             return guarded(call("@spend", constant(size)), made)
         return made
 
-    def _call(self, node: Expr, variables: Weights, parts: tuple[Expr, ...]) -> Expr:
+    def _call(self, node: Expr, parts: tuple[Expr, ...], *, repeated: bool) -> Expr:
         if node.name == "matches" and parts[1].kind != "const":
             return self._matches(node)
-        if node.name == "join" and weight(parts[0], variables) is None:
+        if node.name == "join" and (repeated or not is_light(parts[0])):
             return self._join(node)
         already = any(part.name in _IN_PYTHON or _is_sum(part) for part in parts)  # then nothing is handed over
         return guarded(_OPEN, node) if node.name in _IN_PYTHON and not already else node
@@ -241,11 +202,10 @@ class _Charging:
         size = fold(item, total, ident(name), call("_+_", ident(total), _text_size(ident(item))))
         return bind(name, parts, guarded(call("@fits", size), replace(node, parts=(ident(name), separator))))
 
-    def _comprehension(self, node: Expr, variables: Weights, *, repeated: bool) -> Expr:
-        inner = below(node, variables)
-        over, start = (self.of(part, variables, repeated=repeated) for part in node.parts[:2])
-        condition, step = (self.of(part, inner, repeated=True) for part in node.parts[2:4])
-        result = self.of(node.parts[4], inner, repeated=repeated)
+    def _comprehension(self, node: Expr, *, repeated: bool) -> Expr:
+        over, start = (self.of(part, repeated=repeated) for part in node.parts[:2])
+        condition, step = (self.of(part, repeated=True) for part in node.parts[2:4])
+        result = self.of(node.parts[4], repeated=repeated)
         if start.kind == "list" and not is_bind(node):
             over = self._gathered(over)
             result = guarded(call("@gathered", call("size", result)), result)
