@@ -107,7 +107,7 @@ class Dag(AskingScorer):
     def prepare(self) -> None:
         """Check what the root decides, and that there is what the nodes need."""
         made = self.nodes.by_name
-        problems = self._wrong_roots() or self._unreachable()
+        problems = self._misplaced()
         if not problems:
             self._set("plan", plan_of(made, self.root))
             problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
@@ -122,29 +122,17 @@ class Dag(AskingScorer):
         waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
         self._set("asynchronous", waits)
 
-    def _wrong_roots(self) -> list[str]:
-        made, led = self.nodes.by_name, {each for node in self.nodes.by_name.values() for each in node.successors}
-        problems = []
-        for name in self.root:
-            if name in self.nodes.verdicts:
-                problems.append(
-                    f"root: {redacted_repr(name)} is a verdict, and nothing was decided yet; name a task, binary or choice"
-                )
-            elif name not in made:
-                problems.append(f"root: there is no node {redacted_repr(name)}; {did_you_mean(name, [*made])}")
-            elif name in led:
-                problems.append(f"root: {redacted_repr(name)} follows another node; name those that follow none")
-        return problems
-
-    def _unreachable(self) -> list[str]:
-        made, found, waiting = self.nodes.by_name, set(self.root), [*self.root]
-        while waiting:
-            new = {*made[waiting.pop()].successors} - found
-            found |= new
-            waiting += new
+    def _misplaced(self) -> list[str]:
+        """The roots are all the nodes that follow no other: what follows them is then reached, as there is no cycle."""
+        made = self.nodes.by_name
+        first = made.keys() - {each for node in made.values() for each in node.successors}
+        wrong = [name for name in self.root if name not in first]
+        if wrong:
+            begin = "is not a task, binary or choice that follows no other node"
+            return [f"root: {redacted_repr(name)} {begin}; {did_you_mean(name, sorted(first))}" for name in wrong]
         used = {id(verdict) for node in made.values() for verdict in node.verdicts}
         unused = [name for name, verdict in self.nodes.verdicts.items() if id(verdict) not in used]
-        lost = sorted([*(made.keys() - found), *unused])
+        lost = sorted([*(first - {*self.root}), *unused])
         return [f"nodes.{name}: cannot be reached from {', '.join(self.root)}; lead to it or remove it" for name in lost]
 
     def _lacking(self) -> list[str]:

@@ -45,7 +45,11 @@ REFUSED = [
         {"a": binary(children=[])},
         "nodes.a.children: [] are not one verdict true and one false",
     ),
-    ("a verdict as root", {"a": {"type": "verdict", **leaf(True, 1)}}, "root: 'a' is a verdict"),
+    (
+        "a verdict as root",
+        {"a": {"type": "verdict", **leaf(True, 1)}},
+        "root: 'a' is not a task, binary or choice that follows no other node",
+    ),
     (
         "a task whose child is a verdict",
         {"a": task("v"), "v": {"type": "verdict", **leaf(True, 1)}},
@@ -230,8 +234,8 @@ def test_a_tree_that_cannot_be_used_is_refused(nodes, said):
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        ("b", "root: there is no node 'b'; choose one of a, t"),
-        (["t", "a"], "root: 'a' follows another node"),
+        ("b", "root: 'b' is not a task, binary or choice that follows no other node; choose one of t"),
+        (["t", "a"], "root: 'a' is not a task, binary or choice that follows no other node; choose one of t"),
         ([], "root: [] is not the name of a node"),
         (3, "root: 3 is not the name of a node"),
     ],
