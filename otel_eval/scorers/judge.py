@@ -157,31 +157,24 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "boolean": (bool,),
     "array": (list,),
-    "object": (dict,),
 }
 
 
 def _check(key: str, reply: Mapping[str, Any], rule: Mapping[str, Any]) -> None:
-    if key not in reply:
-        raise JudgeError("judge_malformed", f"the judge's answer has no {key}")
-    value, kind = reply[key], rule.get("type")
+    value = reply.get(key)
     if not _fits(value, rule):
-        raise JudgeError("judge_malformed", f"the judge's {key} is not {f'a {kind}' if kind else 'of the form asked for'}")
-    if "enum" in rule and not any(type(value) is type(each) and value == each for each in rule["enum"]):
+        raise JudgeError("judge_malformed", f"the judge's answer has no {key} of the form asked for")
+    in_enum = value in rule.get("enum", [value])
+    if not in_enum or not rule.get("minimum", value) <= value <= rule.get("maximum", value):
         raise JudgeError("judge_out_of_range", f"the judge's {key} is not one of those allowed")
-    if kind == "number" and not rule.get("minimum", value) <= value <= rule.get("maximum", value):
-        raise JudgeError("judge_out_of_range", f"the judge's {key} is not between {rule['minimum']} and {rule['maximum']}")
 
 
 def _fits(value: Any, rule: Mapping[str, Any]) -> bool:
     """Whether the value is of the rule's type, and all that a list holds of that of its items."""
     if "anyOf" in rule:
         return any(_fits(value, each) for each in rule["anyOf"])
-    kind = rule.get("type")
-    if kind is None:
-        return True
-    fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
-    return fits and (kind != "array" or all(_fits(each, rule.get("items", {})) for each in value))
+    fits = isinstance(value, _TYPES[rule["type"]]) and (rule["type"] == "boolean" or not isinstance(value, bool))
+    return fits and ("items" not in rule or all(_fits(each, rule["items"]) for each in value))
 
 
 def _no_number(word: str) -> Any:
