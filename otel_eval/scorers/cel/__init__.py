@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError, did_you_mean, nearest
+from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
@@ -218,10 +218,6 @@ def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Exp
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
-_FUNCTIONS: Final = (
-    "size", "all", "exists", "exists_one", "filter", "map", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint",
-    "double", "string", "bool", "bytes", "type", "timestamp", "duration", "dyn", "split", "join", "replace", "trim", "lowerAscii",
-)  # fmt: skip
 
 
 def _library(key: str) -> Any:
@@ -260,10 +256,7 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
     place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
     unknown = _UNDECLARED.fullmatch(said)
     if unknown:
-        word = unknown[1].split(".")[0]
-        near = nearest(word, [*variables, *_FUNCTIONS], alike=0.7)
-        remedy = f"did you mean {near!r}?" if near else did_you_mean(word, variables)
-        return f"{place}{unknown[1]!r} is not known; {remedy}"
+        return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], variables)}"
     if "Exceeded max recursion depth" in said:
         return _TOO_DEEP
     remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"
