@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -99,7 +100,7 @@ def user_code_location(error: BaseException) -> str:
 
     The innermost frame of all may be in a library; the line that called it is more useful.
     """
-    frames = list(_frames(error))
+    frames = _frames(error)
     return f"{frames[0][0]}:{[line for file, line in frames if file == frames[0][0]][-1]}" if frames else ""
 
 
@@ -111,19 +112,15 @@ def describe_import_error(error: BaseException) -> str:
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         return f"{kind}: {error.obj.__name__} has no {error.name}"
     missing = f": no module named {error.name!r}" if isinstance(error, ModuleNotFoundError) and error.name else ""
-    frames = list(_frames(error))
+    frames = _frames(error)
     place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
     return f"{kind}{missing}{place}"
 
 
-def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
+def _frames(error: BaseException) -> list[tuple[str, int]]:
     """File and line of each frame of the traceback that is neither ours nor the import machinery's."""
-    frame = error.__traceback__
-    while frame is not None:
-        file = frame.tb_frame.f_code.co_filename
-        if not file.startswith((_OURS, _MACHINERY)) and "/importlib/" not in file:
-            yield file, frame.tb_lineno
-        frame = frame.tb_next
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    return [(file, line) for file, line in frames if not file.startswith((_OURS, _MACHINERY)) and "/importlib/" not in file]
 
 
 _new_scored: Final = constructor(Scored)
