@@ -23,10 +23,10 @@ from otel_eval.scorers.judge import AskingScorer
 from otel_eval.scorers.parameters import STRING, Schema, schema_of, unknown_keys
 from otel_eval.scorers.registry import (
     ALIASES,
+    Registration,
     checked_needs,
     get_scorer,
     list_scorers,
-    registration_of,
     resolve_type,
     wrong_parameters,
 )
@@ -52,10 +52,11 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
         found = f"{redacted_repr(kind)} is not the name of a scorer" if "type" in spec else "missing"
         raise ConfigError(f"type: {found}; {_EXAMPLE}")
     given = {key: value for key, value in spec.items() if key != "type"}
-    name, thing = resolve_type(kind)
+    name, registered = resolve_type(kind)
+    thing = registered.thing
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
         return _built_in(thing, given)
-    return _foreign(name, thing, given)
+    return _foreign(name, registered, given)
 
 
 def checked_scorer(scorer: Scorer) -> Scorer:
@@ -112,8 +113,9 @@ def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any]) 
     return [f"{key}: missing; {kind} cannot do without it" for key, needed in required.items() if needed and key not in given]
 
 
-def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
+def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
     """A registered or imported function, or a class that makes one."""
+    thing, version = registered.thing, registered.version
     common = parameters_of(FunctionScorer)
     own = {key: value for key, value in given.items() if key not in common}
     values, problems = _read(common, given)
@@ -124,15 +126,16 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     problems += wrong_parameters(thing, own)
     if problems:
         raise ConfigError(*problems)
-    facts = registration_of(name, thing)
     if inspect.isclass(thing):
         thing, own = _instance(name, thing, own, given), {}
         if isinstance(thing, Scorer) and not values:
             return thing
-        if isinstance(version := getattr(thing, "version", None), str):
-            facts = {**facts, "version": version}
+        if isinstance(own_version := getattr(thing, "version", None), str):
+            version = own_version
     _takes_a_trajectory(name, thing, own)
-    return FunctionScorer(**values, **facts, type=name, function=thing, arguments=own, decides="threshold" in values)
+    decides = "threshold" in values
+    values |= {"version": version, "needs": registered.needs, "reads_calls": registered.reads_calls}
+    return FunctionScorer(**values, type=name, function=thing, arguments=own, decides=decides)
 
 
 def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:

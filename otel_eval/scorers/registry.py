@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
@@ -37,11 +37,20 @@ class ScorerFunction(Protocol):
 Returned = Outcome | float | bool
 Anything = TypeVar("Anything", bound=ScorerFunction | type)
 
-_registered: Final[dict[str, Any]] = {}
 _NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
 _READ_UNASKED: Final = ("arguments", "results", "content", "tokens")  # for a scorer that does not say what it needs
-# Facts about a registered function that has no room for them itself.
-_declared: Final[dict[str, dict[str, Any]]] = {}
+
+
+class Registration(NamedTuple):
+    """A class or function with the arguments of `scorer`."""
+
+    thing: Any
+    version: str = "1"
+    needs: frozenset[str] = frozenset(_READ_UNASKED)
+    reads_calls: bool = True
+
+
+_registered: Final[dict[str, Registration]] = {}
 
 
 def scorer(
@@ -77,19 +86,15 @@ def scorer(
             raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
         if returned := refused_return(thing):
             raise ValueError(f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1] or a bool")
-        _registered[name] = thing
-        _declared[name] = {"version": version, "needs": needs, "reads_calls": reads_calls}
+        _registered[name] = Registration(thing, version, needs, reads_calls)
         return thing
 
     return register
 
 
-def registration_of(name: str, thing: Any) -> dict[str, Any]:
-    """The arguments of `scorer` beside the name, also where an alias or a path led here; else defaults."""
-    if name not in _declared:
-        name = next((known for known, registered in _registered.items() if registered is thing and known in _declared), name)
-    defaults = {"version": "1", "needs": frozenset(_READ_UNASKED), "reads_calls": True}
-    return _declared.get(name, defaults)
+def _registration_of(thing: Any) -> Registration:
+    """As it was registered, under whatever name; else with what holds for all."""
+    return next((each for each in _registered.values() if each.thing is thing), Registration(thing))
 
 
 def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
@@ -120,7 +125,7 @@ def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
 
 def unused_entry_points() -> list[str]:
     """What installed packages register under a name that is ours: as `name = module:attribute`."""
-    ours = {name for name, thing in _registered.items() if str(getattr(thing, "__module__", "")).startswith("otel_eval.")}
+    ours = {name for name, each in _registered.items() if str(getattr(each.thing, "__module__", "")).startswith("otel_eval.")}
     return [
         f"{name} = {each.value}" for name, found in entry_points_of(GROUP).items() if name in {*ours, *ALIASES} for each in found
     ]
@@ -145,38 +150,36 @@ def get_scorer(name: str) -> Any:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
         thing = _only(name, installed).load()
         # Loading may have registered it by its decorator.
-        _registered.setdefault(name, thing)
-    return _registered[name]
+        _registered.setdefault(name, _registration_of(thing))
+    return _registered[name].thing
 
 
-def resolve_type(kind: str) -> tuple[str, Any]:
-    """The canonical name and the class or function of a `type`: a name, an alias or a dotted path.
+def resolve_type(kind: str) -> tuple[str, Registration]:
+    """The canonical name of a `type`, which is a name, an alias or a dotted path, and what is registered under it.
 
     Raises:
         ConfigError: there is no such scorer, or the path leads nowhere.
     """
-    name = ALIASES.get(kind, kind)
+    name, said = ALIASES.get(kind, kind), redacted_repr(kind)
     if name in _registered:
         return name, _registered[name]
-    if ("." in name or ":" in name) and name not in entry_points_of(GROUP):
+    installed = entry_points_of(GROUP)
+    if name in installed:
+        try:
+            thing = get_scorer(name)
+        except ConfigError:
+            raise
+        except (Exception, SystemExit) as error:
+            why = describe_import_error(error)
+            raise ConfigError(f"type: {said} cannot be loaded ({why}); repair or remove its package") from error
+    elif "." in name or ":" in name:
         thing = import_path("type", name)
-        if not callable(thing):
-            raise ConfigError(f"type: {redacted_repr(name)} is not a scorer class or function; name something that can be called")
-        return name, thing
-    if name not in (installed := list_scorers()):
-        raise ConfigError(f"type: {redacted_repr(kind)} is not a scorer; {did_you_mean(kind, [*installed, *ALIASES])}")
-    try:
-        thing = get_scorer(name)
-    except ConfigError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"type: {redacted_repr(kind)} cannot be loaded ({describe_import_error(error)}); repair or remove its package"
-        ) from error
+    else:
+        raise ConfigError(f"type: {said} is not a scorer; {did_you_mean(kind, [*_registered, *installed, *ALIASES])}")
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"
-        raise ConfigError(f"type: {redacted_repr(kind)} {what}; repair or remove its package")
-    return name, thing
+        raise ConfigError(f"type: {said} {what}; name something that can be called, or repair its package")
+    return name, _registration_of(thing)
 
 
 def _only(name: str, found: list[EntryPoint]) -> EntryPoint:
