@@ -14,7 +14,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from otel_eval.exporters.result_rows import SCHEMA, duration_ms, rfc3339, start_time
+from otel_eval.exporters.result_rows import shared_fields
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
@@ -27,39 +27,17 @@ EVENT_NAME: Final = "gen_ai.evaluation.result"
 EVENT_NAME_ATTRIBUTE: Final = "event.name"
 
 NAME: Final = "gen_ai.evaluation.name"
-SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
 SCORE_LABEL: Final = "gen_ai.evaluation.score.label"
-EXPLANATION: Final = "gen_ai.evaluation.explanation"
-TARGET: Final = "gen_ai.evaluation.target"
-"""Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22)."""
-RESPONSE_ID: Final = "gen_ai.response.id"
 ERROR_TYPE: Final = "error.type"
 AGENT_NAME: Final = "gen_ai.agent.name"
-CONVERSATION_ID: Final = "gen_ai.conversation.id"
 TOOL_NAME: Final = "gen_ai.tool.name"
 
 EVALUATION: Final = "otel_eval.evaluation"
 SCORER_TYPE: Final = "otel_eval.scorer.type"
-SCORER_VERSION: Final = "otel_eval.scorer.version"
 OUTCOME: Final = "otel_eval.outcome"
-SKIP_REASON: Final = "otel_eval.skip.reason"
-THRESHOLD: Final = "otel_eval.threshold"
-COMPLETENESS: Final = "otel_eval.completeness"
-REVISION: Final = "otel_eval.revision"
-RESULT_ID: Final = "otel_eval.result_id"
 SERVICE: Final = "otel_eval.service"
-SERVICE_VERSION: Final = "otel_eval.service_version"
-ENVIRONMENT: Final = "otel_eval.environment"
-START_TIME: Final = "otel_eval.start_time"
-DURATION_MS: Final = "otel_eval.duration_ms"
-EVALUATED_AT: Final = "otel_eval.evaluated_at"
-SPANS: Final = "otel_eval.spans"
-SPANS_DIGEST: Final = "otel_eval.spans_digest"
-EVALUATOR_ID: Final = "otel_eval.evaluator.id"
-SCHEMA_VERSION: Final = "otel_eval.schema"
-RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
 SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
-DETAILS: Final = "otel_eval.details"
+_RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str, separators=(",", ":"))  # making one costs more than using it
 
 SPAN_KIND: Final = "openinference.span.kind"
@@ -85,13 +63,7 @@ WINDOW_SKEW_METRIC: Final = "otel_eval.window.label.skew"
 
 def outcome_of(result: Result) -> str:
     """scored, skipped or failed."""
-    match result.outcome:
-        case Scored():
-            return "scored"
-        case Skipped():
-            return "skipped"
-        case Failed():
-            return "failed"
+    return type(result.outcome).__name__.lower()
 
 
 def label_of(result: Result) -> str:
@@ -110,88 +82,80 @@ def explanation_of(result: Result) -> str:
             return f"the scorer failed with {error_type}"
 
 
+# Fields of a line of JSON Lines → the attributes that they are in an event.
+_OF_RUN: Final = {
+    "agent": AGENT_NAME,
+    "completeness": "otel_eval.completeness",
+    "conversation_id": "gen_ai.conversation.id",
+    "duration_ms": "otel_eval.duration_ms",
+    "environment": "otel_eval.environment",
+    "evaluated_at": "otel_eval.evaluated_at",
+    "evaluation": EVALUATION,
+    "evaluator": "otel_eval.evaluator.id",
+    "response_id": "gen_ai.response.id",
+    "revision": "otel_eval.revision",
+    "schema": "otel_eval.schema",
+    "service": SERVICE,
+    "service_version": "otel_eval.service_version",
+    "spans": "otel_eval.spans",
+    "spans_digest": "otel_eval.spans_digest",
+    "start_time": "otel_eval.start_time",
+    # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
+    "target": "gen_ai.evaluation.target",
+}
+
+
 def event_attributes(report: Report, result: Result) -> dict[str, Any]:
     """The attributes of one `gen_ai.evaluation.result` event; what is not known is left out."""
-    own = own_attributes(result)
-    if DETAILS in own:
-        own[DETAILS] = as_json(own[DETAILS])
-    attributes = kind_attributes(result) | own
-    return run_attributes(report) | {key: sendable(value) if type(value) is str else value for key, value in attributes.items()}
-
-
-def kind_attributes(result: Result) -> dict[str, Any]:
-    """What a scorer's results of one kind share: there are few combinations."""
-    outcome = result.outcome
-    named = {
-        NAME: result.scorer,
-        SCORE_LABEL: label_of(result),
-        ERROR_TYPE: outcome.error_type if isinstance(outcome, Failed) else "",
-        SCORER_TYPE: result.type,
-        SCORER_VERSION: result.version,
-        OUTCOME: outcome_of(result),
-        SKIP_REASON: outcome.reason if isinstance(outcome, Skipped) else "",
-    }
-    return {key: value for key, value in named.items() if value != ""}
-
-
-def own_attributes(result: Result) -> dict[str, Any]:
-    """What is a result's own; the details as they are, which are sent `as_json`."""
-    outcome = result.outcome
-    named: dict[str, Any] = {SCORE_VALUE: float(outcome.value)} if isinstance(outcome, Scored) else {}
-    if result.threshold is not None:
-        named[THRESHOLD] = result.threshold
-    if text := explanation_of(result):
-        named[EXPLANATION] = text
-    if result.result_id:
-        named[RESULT_ID] = result.result_id
-    if outcome.details:
-        named[DETAILS] = outcome.details
-    return named
+    return run_attributes(report) | result_attributes(result)
 
 
 def run_attributes(report: Report) -> dict[str, Any]:
-    """What all results of a report share."""
-    return source_attributes(report) | occasion_attributes(report)
+    """What the events of all results of a report share: which run, when, which case, made from which spans."""
+    run = report.trajectory
+    fields = shared_fields(report) | {"evaluation": report.evaluation, "revision": report.revision, "agent": run.agent}
+    fields |= {"response_id": run.response_id, "target": run.agent or run.name}
+    named = {name: fields[field] for field, name in _OF_RUN.items() if fields[field] != ""}
+    named |= {sendable(f"{_RUN_ATTRIBUTES}{key}"): _primitive(value) for key, value in report.attributes.items()}
+    return {name: sendable(each) if type(each) is str else each for name, each in named.items() if each is not None}
 
 
-def source_attributes(report: Report) -> dict[str, Any]:
-    """Of what is shared, that which many runs have in common."""
-    run: Trajectory = report.trajectory
+def result_attributes(result: Result) -> dict[str, Any]:
+    """What is a result's own in its event."""
+    return kind_attributes(result) | outcome_attributes(result)
+
+
+def kind_attributes(result: Result) -> dict[str, str]:
+    """What results of one kind share; there are few kinds."""
+    outcome = result.outcome
     named = {
-        EVALUATION: report.evaluation,
-        COMPLETENESS: run.completeness.value,
-        REVISION: report.revision,
-        SERVICE: sendable(run.service),
-        AGENT_NAME: sendable(run.agent),
-        TARGET: sendable(run.agent or run.name),
-        CONVERSATION_ID: sendable(run.conversation_id),
-        SERVICE_VERSION: sendable(run.service_version),
-        ENVIRONMENT: sendable(run.environment),
-        EVALUATOR_ID: report.stamp.evaluator,
-        SCHEMA_VERSION: SCHEMA,
+        NAME: sendable(result.scorer),
+        SCORE_LABEL: label_of(result),
+        ERROR_TYPE: sendable(outcome.error_type) if isinstance(outcome, Failed) else "",
+        SCORER_TYPE: sendable(result.type),
+        "otel_eval.scorer.version": sendable(result.version),
+        OUTCOME: outcome_of(result),
+        "otel_eval.skip.reason": outcome.reason if isinstance(outcome, Skipped) else "",
     }
-    return {key: value for key, value in named.items() if value != ""}
+    return {key: value for key, value in named.items() if value}
 
 
-def occasion_attributes(report: Report) -> dict[str, Any]:
-    """Of what is shared, that which differs from run to run: when, which case, made from which spans."""
-    run, evidence = report.trajectory, report.evidence
+def outcome_attributes(result: Result) -> dict[str, Any]:
+    """What differs between results of one kind."""
+    outcome = result.outcome
     named = {
-        START_TIME: start_time(run),
-        DURATION_MS: duration_ms(run),
-        EVALUATED_AT: rfc3339(report.stamp.at_ns),
-        RESPONSE_ID: sendable(run.response_id) or None,
-        SPANS: evidence.spans if evidence else None,
-        SPANS_DIGEST: evidence.digest if evidence else None,
-    } | {sendable(f"{RUN_ATTRIBUTES}{key}"): _primitive(value) for key, value in report.attributes.items()}
+        "gen_ai.evaluation.score.value": float(outcome.value) if isinstance(outcome, Scored) else None,
+        "otel_eval.threshold": result.threshold,
+        "gen_ai.evaluation.explanation": sendable(explanation_of(result)) or None,
+        "otel_eval.result_id": result.result_id or None,
+        "otel_eval.details": sendable(as_json(outcome.details)) if outcome.details else None,
+    }
     return {key: value for key, value in named.items() if value is not None}
 
 
 def _primitive(value: Any) -> Any:
     """The value if an attribute can hold it, else its JSON."""
-    if isinstance(value, str):
-        return sendable(value)
-    return value if isinstance(value, bool | int | float) or value is None else sendable(as_json(value))
+    return value if value is None or isinstance(value, str | bool | int | float) else as_json(value)
 
 
 def as_json(details: Any) -> str:

@@ -56,15 +56,16 @@ class SpanExporter(ProviderExporter):
     def _make_span(self, report: Report) -> None:
         context, ended = run_context(report.trajectory), run_ended_ns(report)
         run = get_current_span(context).get_span_context()
+        shared = names.run_attributes(report)
         span = self._tracer.start_span(
             f"evaluate {report.evaluation}",
             context=context,
-            attributes={names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report),
+            attributes={names.SPAN_KIND: names.EVALUATOR} | shared,
             links=[Link(run)] if run.is_valid else [],
             start_time=ended,
         )
         for result in report.results:
-            span.add_event(names.EVENT_NAME, names.event_attributes(report, result), ended)
+            span.add_event(names.EVENT_NAME, shared | names.result_attributes(result), ended)
         if any(isinstance(result.outcome, Failed) for result in report.results):
             span.set_status(StatusCode.ERROR)
         span.end(ended)
@@ -116,9 +117,9 @@ class LogEventExporter(ProviderExporter):
         with suppress_instrumentation():
             for report in batch:
                 context = run_context(report.trajectory)
-                ended, evaluated = run_ended_ns(report), evaluated_ns(report)
+                ended, evaluated, shared = run_ended_ns(report), evaluated_ns(report), names.run_attributes(report)
                 for result in report.results:
-                    self._emit(names.event_attributes(report, result), context, ended, evaluated)
+                    self._emit(shared | names.result_attributes(result), context, ended, evaluated)
         return ExportResult.ok()
 
 

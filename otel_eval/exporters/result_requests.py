@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_INFO, LogRecord
@@ -18,7 +19,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.trace import get_current_span
 
 from otel_eval.exporters import attributes as names
-from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Report, Result, Scored, Trajectory
 from otel_eval.otlp.schema import encode_attributes
 from otel_eval.wire import sized
 
@@ -87,9 +88,9 @@ def _records(report: Report) -> Iterator[bytes]:
         trace_id=trace_id,
         span_id=span_id,
     )
-    encoded = head.SerializeToString() + _RECORD_NAME
+    shared = head.SerializeToString() + _RECORD_NAME + encode_attributes(_LOG_ATTRIBUTES, names.run_attributes(report))
     for result in report.results:
-        yield encoded + encode_attributes(_LOG_ATTRIBUTES, names.event_attributes(report, result))
+        yield shared + encode_attributes(_LOG_ATTRIBUTES, names.result_attributes(result))
 
 
 def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[str, Any]) -> Span:
@@ -125,61 +126,27 @@ def _evaluation_span(report: Report) -> bytes:
 def events_of(report: Report) -> bytes:
     """One `events` field of a span for each result; its time is the end of the run."""
     # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
-    at = b"\x09" + struct.pack("<Q", names.run_ended_ns(report))
-    head = at + _EVENT_NAME + _run(report) + _pairs(names.occasion_attributes(report))
-    return b"".join([event(head, _kind(result), names.own_attributes(result)) for result in report.results])
+    head = b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _EVENT_NAME
+    head += _pairs(names.run_attributes(report))
+    return b"".join(
+        [sized(_EVENTS, head + _kind(result) + _pairs(names.outcome_attributes(result))) for result in report.results]
+    )
+
+
+def _kind(result: Result) -> bytes:
+    return _encoded(tuple(names.kind_attributes(result).items()))
+
+
+@lru_cache(maxsize=1024)  # no more than scorers in the configuration have kinds of outcomes
+def _encoded(attributes: tuple[tuple[str, str], ...]) -> bytes:
+    return _pairs(dict(attributes))
+
+
+def _pairs(attributes: Mapping[str, Any]) -> bytes:
+    return encode_attributes(_ATTRIBUTES, attributes)
 
 
 def attributes_of(report: Report, name_of: Callable[[Result], str]) -> bytes:
     """One attribute of a span for each score, `otel_eval.score.` and its name: what a backend can filter spans by."""
     scored = [(name_of(each), each.outcome.value) for each in report.results if isinstance(each.outcome, Scored)]
     return encode_attributes(_SPAN_ATTRIBUTES, {f"{names.SCORE_ATTRIBUTES}{name}": float(value) for name, value in scored})
-
-
-def event(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:
-    """An event of fields that are encoded already, and of attributes that are not."""
-    if names.DETAILS in own:
-        own |= {names.DETAILS: names.as_json(own[names.DETAILS])}
-    return sized(_EVENTS, head + kind + _pairs(own))
-
-
-def _run(report: Report) -> bytes:
-    """What all results of a report have in common with those of other runs, encoded once for runs that are called alike."""
-    run = report.trajectory
-    where = (run.service, run.service_version, run.environment, report.stamp.evaluator)
-    key = (report.evaluation, run.completeness, report.revision, run.agent, run.agent or run.name, run.conversation_id, *where)
-    return _known.get(key) or _remembered(key, _pairs(names.source_attributes(report)))
-
-
-def _kind(result: Result) -> bytes:
-    """What results of one kind say, encoded once."""
-    outcome = result.outcome
-    key = (result.scorer, result.type, result.version, type(outcome), _variant(outcome))
-    return _known.get(key) or _remembered(key, _pairs(names.kind_attributes(result)))
-
-
-def _variant(outcome: Outcome) -> object:
-    """What the attributes of a kind depend on beside the scorer."""
-    match outcome:
-        case Scored():
-            return outcome.passed
-        case Skipped():
-            return outcome.reason
-        case Failed():
-            return outcome.error_type
-
-
-def _remembered(key: tuple[object, ...], encoded: bytes) -> bytes:
-    # Agents choose names and environments: what comes after the first 2,048 combinations is encoded each time.
-    if len(_known) < _MOST_KNOWN and len(encoded) < _LONGEST_KNOWN:
-        _known[key] = encoded
-    return encoded
-
-
-_MOST_KNOWN: Final = 2048
-_LONGEST_KNOWN: Final = 1024
-_known: Final[dict[tuple[object, ...], bytes]] = {}
-
-
-def _pairs(attributes: dict[str, Any]) -> bytes:
-    return encode_attributes(_ATTRIBUTES, attributes)

@@ -65,12 +65,12 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
     error's type (never the error's message, which may quote content).
     """
-    return _row(report, _run_of(report), result, _outcome_fields(result), _shared_fields(report))
+    return _row(report, _run_of(report), result, _outcome_fields(result), shared_fields(report))
 
 
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
     """The fields of each line that a report has."""
-    run, shared = _run_of(report), _shared_fields(report)
+    run, shared = _run_of(report), shared_fields(report)
     for result, own in _parts_of(report):
         yield _row(report, run, result, own, shared)
 
@@ -83,7 +83,7 @@ def _row(report: Report, run: dict[str, Any], result: Result, own: dict[str, Any
 def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
     run = _bytes(_json(_run_of(report))[:-1])
-    shared = b'%b, "revision": %d, "result_id": "' % (_bytes(_json(_shared_fields(report))[1:-1]), report.revision)
+    shared = b'%b, "revision": %d, "result_id": "' % (_bytes(_json(shared_fields(report))[1:-1]), report.revision)
     for result, own in _parts_of(report):
         source = _source_json(result.evaluation, result.scorer, result.type, result.version)
         yield b'%b, %b, %b, %b%b"}\n' % (run, source, _bytes(_json(own)[1:-1]), shared, result.result_id.encode())
@@ -115,7 +115,7 @@ def _run_of(report: Report) -> dict[str, Any]:
     return {"trace_id": run.trace_id, "span_id": run.span_id, "agent": run.agent}
 
 
-def _shared_fields(report: Report) -> dict[str, Any]:
+def shared_fields(report: Report) -> dict[str, Any]:
     """What else all results of a report share: when, where, which case, made from which spans by whom."""
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
     return {

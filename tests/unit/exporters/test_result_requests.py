@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.resources import Resource
@@ -21,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_eval.exporters.attributes import INSTRUMENTATION_SCOPE, event_attributes
 from otel_eval.exporters.events import LogEventExporter, SpanExporter
-from otel_eval.exporters.result_requests import REQUESTS, attributes_of, event, events_of
+from otel_eval.exporters.result_requests import REQUESTS, attributes_of, events_of
 from otel_eval.model import Evidence, Report, Result, Scored, Skipped, Stamp
 from otel_eval.testing import trajectory
 
@@ -36,26 +35,33 @@ def read(raw: bytes) -> dict[str, Any]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in found.attributes}
 
 
-@given(st.dictionaries(TEXT, VALUES, max_size=5), TEXT)
-def test_attributes_keep_their_kind_and_value(own: dict[str, Any], name: str) -> None:
+def reported(attributes: dict[str, Any] | None = None, **outcome: Any) -> Report:
+    """A report of one result on a run with these attributes."""
+    scored = Scored(0.5, True, **outcome)
+    result = Result(evaluation="e", scorer="s", type="t", version="1", outcome=scored, revision=0, result_id="a" * 32)
+    return Report(trajectory(trace_id="1" * 32, span_id="2" * 16), "e", 0, (result,), attributes=attributes or {})
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=5))
+def test_attributes_keep_their_kind_and_value(chosen: dict[str, Any]) -> None:
     """Texts, whole numbers of 64 bits, doubles and booleans, of any length."""
-    head = Span.Event(attributes=[KeyValue(key=name, value=AnyValue(bool_value=True))]).SerializeToString()
-    found = read(event(b"", head, own))
-    assert found == {name: True} | own
-    assert [type(each) for each in found.values()] == [type(each) for each in ({name: True} | own).values()]
+    found = {key: value for key, value in read(events_of(reported(chosen))).items() if key.startswith("otel_eval.attributes.")}
+    assert found == {f"otel_eval.attributes.{key}": value for key, value in chosen.items()}
+    assert [type(each) for each in found.values()] == [type(each) for each in chosen.values()]
 
 
 @given(DETAILS)
 def test_details_are_sent_as_json(details: Any) -> None:
-    """Lists and mappings."""
-    assert json.loads(read(event(b"", b"", {"otel_eval.details": details}))["otel_eval.details"]) == details
+    """Lists and mappings; nothing where there are none."""
+    sent = read(events_of(reported(details=details))).get("otel_eval.details", "[]")
+    assert json.loads(sent) == (details or [])
 
 
 def test_values_without_an_encoding_of_their_own_are_replaced() -> None:
     """Half of a surrogate pair is a question mark; NaN is a double as any other."""
-    found = read(event(b"", b"", {"half": "a\ud800", "nan": math.nan}))
-    assert found["half"] == "a?"
-    assert math.isnan(found["nan"])
+    found = read(events_of(reported({"half": "a\ud800", "nan": math.nan})))
+    assert found["otel_eval.attributes.half"] == "a?"
+    assert math.isnan(found["otel_eval.attributes.nan"])
 
 
 def test_events_are_at_the_end_of_the_run_with_the_attributes_of_other_exporters() -> None:
