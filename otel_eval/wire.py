@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["WireField", "fields", "read_varint", "sized", "varint"]
+__all__ = ["MASK64", "WireField", "fields", "read_varint", "sized", "varint"]
 
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
+MASK64: Final = (1 << 64) - 1
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
-_FIXED: Final = {1: 8, 5: 4}  # bytes by the kind of the field
+_FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # bytes by the kind of the field; of groups only the tags of beginning and end
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
@@ -60,7 +61,7 @@ class WireField(NamedTuple):
 
 
 def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
-    """The fields from `at` to `end`.
+    """The fields from `at` to `end`; those in a group, which OTLP does not have, as if they stood outside of it.
 
     Raises:
         ValueError: a field is cut short or of an unknown kind.
@@ -87,6 +88,9 @@ def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
     try:
-        return read_varint(body, at)
+        number, after = read_varint(body, at)
     except IndexError:
         raise ValueError("a field is cut short") from None
+    if number > MASK64:
+        raise ValueError("a number has more than 64 bits")
+    return number, after

@@ -84,24 +84,24 @@ def explanation_of(result: Result) -> str:
 
 # Fields of a line of JSON Lines → the attributes that they are in an event.
 _OF_RUN: Final = {
-    "agent": AGENT_NAME,
-    "completeness": "otel_eval.completeness",
-    "conversation_id": "gen_ai.conversation.id",
-    "duration_ms": "otel_eval.duration_ms",
-    "environment": "otel_eval.environment",
-    "evaluated_at": "otel_eval.evaluated_at",
     "evaluation": EVALUATION,
-    "evaluator": "otel_eval.evaluator.id",
-    "response_id": "gen_ai.response.id",
+    "completeness": "otel_eval.completeness",
     "revision": "otel_eval.revision",
-    "schema": "otel_eval.schema",
     "service": SERVICE,
-    "service_version": "otel_eval.service_version",
-    "spans": "otel_eval.spans",
-    "spans_digest": "otel_eval.spans_digest",
-    "start_time": "otel_eval.start_time",
+    "agent": AGENT_NAME,
     # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
     "target": "gen_ai.evaluation.target",
+    "conversation_id": "gen_ai.conversation.id",
+    "service_version": "otel_eval.service_version",
+    "environment": "otel_eval.environment",
+    "evaluator": "otel_eval.evaluator.id",
+    "schema": "otel_eval.schema",
+    "start_time": "otel_eval.start_time",
+    "duration_ms": "otel_eval.duration_ms",
+    "evaluated_at": "otel_eval.evaluated_at",
+    "response_id": "gen_ai.response.id",
+    "spans": "otel_eval.spans",
+    "spans_digest": "otel_eval.spans_digest",
 }
 
 

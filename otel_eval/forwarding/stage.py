@@ -155,11 +155,7 @@ class Forwarder(Exporter):
         """The request without the spans that are held, and these spans."""
         if not waiting:
             return body, []
-        try:
-            rest, containers = remove_spans(body, [payload for _, _, payload in waiting])
-        except ValueError:  # fields that protobuf itself no longer writes: passed on whole, without scores
-            self._counters.add("forward.uncut")
-            return body, []
+        rest, containers = remove_spans(body, [payload for _, _, payload in waiting])
         roots = [PendingSpan(*each, container, ack) for each, container in zip(waiting, containers, strict=True)]
         if ack is not None:
             ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from otel_eval.native import extension
-from otel_eval.otlp.json_fields import MASK64
-from otel_eval.wire import read_varint
+from otel_eval.wire import WireField, fields
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
@@ -79,7 +79,6 @@ _OBJECT: Final = 184
 _LIST: Final = 96
 _KEY: Final = 48
 _MEMBER: Final = 72
-_SPAN_TAG: Final = 0x12
 _MARKS: Final = ((b"{", _OBJECT), (b"[", _LIST), (b":", _KEY), (b",", _MEMBER), (b'"scope', _SCOPE))
 _COPIES: Final = 3  # the text, its parts, and what they are written as
 _WIDE_COPIES: Final = 8  # one character beyond ASCII makes each of a text take up to four bytes
@@ -113,92 +112,38 @@ class _Walk:
     def __init__(self, body: bytes, costs: tuple[int, ...], enough: int) -> None:
         self._body, self._costs, self._enough = body, costs, enough
         self.weight = 0
-        try:
+        with suppress(ValueError):  # no reader goes further than this
             self._level(0, len(body), 0)
-        except (IndexError, ValueError):
-            return  # no reader goes further than this
 
     def _level(self, at: int, end: int, level: int) -> None:
-        body = self._body
-        while at < end and self.weight <= self._enough:
-            if level == 2 and body[at] == _SPAN_TAG and not self._costs[5]:
-                at = self._spans(at, end)
-                continue
-            tag, at = body[at], at + 1
-            if tag > 0x7F:
-                tag, at = self._number(at - 1)
-            if at > end:
-                raise ValueError
-            if tag & 7 == 2:
-                size, at = (body[at], at + 1) if body[at] < 0x80 else self._number(at)
-                if size > end - at:
-                    raise ValueError
-                self._add(tag >> 3, at, at + size, level)
-                at += size
-            else:
-                at = self._skipped(at, tag, level)
-                if at > end:
-                    raise ValueError
+        for each in fields(self._body, at, end):
+            if self.weight > self._enough:
+                return
+            if each.number >= 0:
+                self._add(each, level)
+            elif level == 3:
+                self.weight += self._costs[4]
 
-    def _spans(self, at: int, end: int) -> int:
-        """Behind the spans that follow one another here, in the way that nearly every encoder writes them."""
-        body, item = self._body, self._costs[3]
-        count, most = 0, (self._enough - self.weight) // item + 1
-        try:
-            while at < end and count < most and body[at] == _SPAN_TAG:
-                size = body[at + 1]
-                if size < 0x80:
-                    at += 2 + size
-                elif body[at + 2] < 0x80:
-                    at += 3 + (size & 0x7F | body[at + 2] << 7)
-                else:  # 16 KiB or more
-                    size, start = self._number(at + 1)
-                    at = start + size
-                count += 1
-        finally:
-            self.weight += (count - (at > end)) * item
-        if at > end:
-            raise ValueError
-        return at
-
-    def _add(self, number: int, at: int, end: int, level: int) -> None:
+    def _add(self, found: WireField, level: int) -> None:
         """A field with a length: what it costs, and what is in it."""
         group, head, scope, item, field, deep = self._costs
+        number = found.number
         if level == 0 and number == 1:
             self.weight += group
             if head:
-                self._level(at, end, 1)
+                self._level(found.content, found.stop, 1)
         elif level in (1, 2) and number == 1:
             self.weight += head
-            self._level(at, end, 3)
+            self._level(found.content, found.stop, 3)
         elif level == 1 and number == 2:
             self.weight += scope
-            self._level(at, end, 2)
+            self._level(found.content, found.stop, 2)
         elif level == 2 and number == 2:
             self.weight += item
             if deep:
-                self._level(at, end, 3)
+                self._level(found.content, found.stop, 3)
         elif level == 3:
             self.weight += field
-
-    def _skipped(self, at: int, tag: int, level: int) -> int:
-        """Behind a field without a length. What is in a group of protobuf counts as if it stood outside."""
-        kind = tag & 7
-        if level == 3:
-            self.weight += self._costs[4]
-        if kind == 0:
-            return self._number(at)[1]
-        if kind in (1, 5):
-            return at + (8 if kind == 1 else 4)
-        if kind in (3, 4):
-            return at
-        raise ValueError
-
-    def _number(self, at: int) -> tuple[int, int]:
-        number, after = read_varint(self._body, at)
-        if number > MASK64:
-            raise ValueError
-        return number, after
 
 
 _native: Final = extension("_native")

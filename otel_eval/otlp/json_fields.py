@@ -17,9 +17,7 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
-from otel_eval.wire import sized, varint
-
-MASK64: Final = (1 << 64) - 1
+from otel_eval.wire import MASK64, sized, varint
 
 
 def read_integer(value: Any, low: int, high: int) -> int:

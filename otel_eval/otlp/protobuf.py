@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -35,7 +36,7 @@ from otel_eval.otlp.schema import (
     text,
 )
 from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resource_scope
-from otel_eval.wire import read_varint, sized
+from otel_eval.wire import fields, sized
 
 UNLIMITED: Final = 2**62
 """Attributes of anything: no limit."""
@@ -272,7 +273,6 @@ def reserialize_logs(frames: Iterable[LogFrame]) -> bytes:
 _TAGS: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
 _GREAT: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
 _OTHERS: Final = 64  # fields that are neither attributes nor events nor links: the most that is known is 13
-_FIXED: Final = {1: 8, 5: 4}
 
 
 def too_many(where: str, most: int, what: str = "attributes") -> str:
@@ -311,26 +311,11 @@ def _holds(parse: Any, part: bytes, most: int) -> bool:
         return False  # it is not read later either
 
 
-def _has_more_fields(message: bytes, fields: int, most: int) -> bool:
+def _has_more_fields(message: bytes, number: int, most: int) -> bool:
     """Whether a great message has more fields; only so many are looked at, while parsing takes memory for each."""
     if len(message) <= _GREAT * most:
         return False
-    at = 0
     try:
-        for _ in range(fields + 1):
-            if at >= len(message):
-                return False
-            at = _behind(message, at)
-    except (IndexError, ValueError):
+        return next(islice(fields(message, 0, len(message)), number, None), None) is not None
+    except ValueError:
         return False  # parsing fails on it too
-    return True
-
-
-def _behind(message: bytes, at: int) -> int:
-    """The place behind the field at `at`."""
-    tag, at = read_varint(message, at)
-    kind = tag & 7
-    if kind in (0, 2):
-        number, at = read_varint(message, at)
-        return at + number if kind == 2 else at
-    return at + _FIXED.get(kind, 0)

@@ -5,10 +5,6 @@ schemas here keep the same field numbers but declare less: spans are opaque `byt
 are `bytes`, so that nothing is decoded before it is needed. A singular message that is kept as bytes is declared
 `repeated bytes`: protobuf merges the occurrences of such a field, and merging is joining their bytes.
 
-A list of `KeyValue` is on the wire what protobuf calls a map, so `MappedSpan` declares it as one: attributes are then
-looked up in C, of equal keys the last wins, and only the values that are needed become Python objects. It is
-stricter than `Span`, which takes each attribute as bytes and can lose one without losing the others.
-
 Attribute values are decoded from the bytes of a `KeyValue` or `AnyValue` to plain Python values, and encoded. Two shortcuts
 read the wire format themselves; whatever is not written in the one usual way goes to protobuf, so that the result is always
 what a full parse would give. Source: opentelemetry-proto, common.proto.
@@ -42,11 +38,12 @@ def _many(number: int, kind: int | str = _BYTES) -> _Shape:
 
 
 _IDS: Final = {"trace_id": _one(1), "span_id": _one(2), "parent_span_id": _one(4)}
-_HEAD: Final = {
+_SPAN: Final = {
     "name": _one(5),
     "kind": _one(6, Field.TYPE_INT32),
     "start": _one(7, Field.TYPE_FIXED64),
     "end": _one(8, Field.TYPE_FIXED64),
+    "attributes": _many(9),
     "events": _many(11),
     "status": _many(15),
     "flags": _one(16, Field.TYPE_FIXED32),
@@ -72,8 +69,7 @@ _MESSAGES: Final[Mapping[str, Mapping[str, _Shape]]] = {
     "LogGroup": {"scopes": _many(2, "LogScope")},
     "LogScope": {"items": _many(2, "Log")},
     "Log": _LOG,
-    "Span": {"attributes": _many(9), **_HEAD},
-    "MappedSpan": _HEAD,
+    "Span": _SPAN,
     "Crowd": {"attributes": _many(9), "events": _many(11), "links": _many(13)},
     "Link": {"attributes": _many(4)},
     "Status": {"message": _one(2), "code": _one(3, Field.TYPE_INT32)},
@@ -108,20 +104,10 @@ def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: Mapping[st
     return message
 
 
-def _add_attribute_map(span: descriptor_pb2.DescriptorProto) -> None:
-    entry = span.nested_type.add(name="AttributesEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
-    value = entry.field.add(name="value", number=2, type=Field.TYPE_MESSAGE, label=Field.LABEL_OPTIONAL)
-    value.type_name = f".{_PACKAGE}.Any"
-    field = span.field.add(name="attributes", number=9, type=Field.TYPE_MESSAGE, label=Field.LABEL_REPEATED)
-    field.type_name = f".{_PACKAGE}.MappedSpan.AttributesEntry"
-
-
 def _build() -> Callable[[str], Callable[[bytes], Any]]:
     file = descriptor_pb2.FileDescriptorProto(name="otel_eval/partial.proto", package=_PACKAGE, syntax="proto3")
-    messages = {name: _add(file, name, fields) for name, fields in _MESSAGES.items()}
-    _add_attribute_map(messages["MappedSpan"])
+    for name, fields in _MESSAGES.items():
+        _add(file, name, fields)
     any_value = _add(file, "Any", _ANY)
     any_value.oneof_decl.add(name="value")
     for field in any_value.field:
@@ -147,7 +133,6 @@ parse_log_ids: Final = _parser("Logs")
 parse_log: Final = _parser("Log")
 parse_metrics: Final = _parser("Metrics")
 parse_span: Final = _parser("Span")
-parse_mapped_span: Final = _parser("MappedSpan")
 parse_crowd: Final = _parser("Crowd")
 parse_link: Final = _parser("Link")
 parse_status: Final = _parser("Status")
@@ -197,13 +182,9 @@ def decode(raw: bytes, depth: int = 0) -> Any:
         DecodeError: the bytes are no `AnyValue`.
     """
     plain = _plain_text(raw)
-    return plain_value(parse_any(raw), depth) if plain is None else plain
-
-
-def plain_value(value: Any, depth: int = 0) -> Any:
-    """The same of an `AnyValue` that is parsed already."""
-    if string := value.string_value:
-        return text(string)
+    if plain is not None:
+        return plain
+    value = parse_any(raw)
     kind = value.WhichOneof("value")
     return _DECODERS[kind](getattr(value, kind), depth) if kind else None
 

@@ -16,12 +16,10 @@ from otel_eval.otlp.schema import (
     decode_all,
     parse_event,
     parse_log,
-    parse_mapped_span,
     parse_resource,
     parse_scope,
     parse_span,
     parse_status,
-    plain_value,
     split,
     text,
 )
@@ -35,7 +33,6 @@ _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
 _HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
 _IS_REMOTE: Final = 0x200
 
-_FEW: Final = 16
 _CACHED_ENVELOPES: Final = 1024
 _ATTRIBUTE_BYTES: Final = 16  # what parsing adds to each
 _FREE_BYTES: Final = 1024  # of a resource and its scope: what nearly all have, shared by many spans
@@ -56,33 +53,13 @@ def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
     return found
 
 
-def _picked(attributes: Any, wanted: Wanted) -> dict[str, Any]:
-    """The same from a map, where looking up a few keys is cheaper than looking at all there are."""
-    keys = wanted.keys
-    present = [key for key in keys if key in attributes] if len(keys) < _FEW else list(keys.intersection(attributes))
-    if wanted.prefixes:
-        present += [key for key in attributes if key not in keys and key.startswith(wanted.prefixes)]
-    found: dict[str, Any] = {}
-    for key in present:
-        try:
-            found[key] = plain_value(attributes[key])
-        except DecodeError:
-            continue  # something inside a list or a map
-    return found
-
-
 class OtlpSpanReader:
     """One span, parsed once; values are decoded each time they are asked for."""
 
-    __slots__ = ("_head", "_mapped")
+    __slots__ = ("_head",)
 
     def __init__(self, payload: bytes) -> None:
-        self._mapped = True
-        try:
-            self._head = parse_mapped_span(payload)
-        except DecodeError:  # one attribute is malformed, or its key no UTF-8: read the others
-            self._mapped = False
-            self._head = parse_span(payload)
+        self._head = parse_span(payload)
 
     @property
     def name(self) -> str:
@@ -127,8 +104,7 @@ class OtlpSpanReader:
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
-        attributes = self._head.attributes
-        return _picked(attributes, wanted) if self._mapped else _chosen(attributes, wanted)
+        return _chosen(self._head.attributes, wanted)
 
     def events(self) -> Iterator[SpanEvent]:
         """The events in the order of the span, each decoded when it is reached."""

@@ -36,12 +36,10 @@ static int weigh_field(Scales *scales, Range field, uint64_t number, int level)
 }
 
 /* Behind a field without a length; what is in a group of protobuf counts as if it stood outside. */
-static int weigh_plain(Scales *scales, Range *in, int kind, int level)
+static int skip_plain(Range *in, int kind)
 {
     uint64_t number;
     Py_ssize_t size = kind == 1 ? 8 : 4;
-    if (level == 3)
-        scales->weight += scales->costs[FIELD];
     if (kind == 0)
         return take_varint(in, &number);
     if (kind == 3 || kind == 4)
@@ -60,8 +58,10 @@ static int weigh_level(Scales *scales, Range in, int level)
         if (!take_varint(&in, &tag))
             return 0;
         if ((tag & 7) != 2) {
-            if (!weigh_plain(scales, &in, (int)(tag & 7), level))
+            if (!skip_plain(&in, (int)(tag & 7)))
                 return 0;
+            if (level == 3)
+                scales->weight += scales->costs[FIELD];
             continue;
         }
         if (!take_varint(&in, &size) || size > (uint64_t)(in.end - in.at))
