@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import Overloaded
@@ -22,7 +22,6 @@ from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
 _JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless configured otherwise
-_LINGER_S: Final = 0.05  # seconds that released spans wait for others to be sent with them
 _PACE_S: Final = 0.05
 """Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and its threads
 several switches, whatever is in it. A request that comes alone is sent at once."""
@@ -30,8 +29,14 @@ _THREADS: Final = 2  # requests under way at once: one is sent while the other o
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
-_Batch = tuple[bytes, int, list[Any], list[Any]]
-"""A request, the number of items in it, and the acks of the requests and of the spans that are joined in it."""
+
+class _Request(NamedTuple):
+    """A request, the number of items in it, and the acks of the requests and of the held spans that are joined in it."""
+
+    body: bytes
+    items: int
+    requests: list[Any]
+    spans: list[Any]
 
 
 class ForwardQueue:
@@ -61,12 +66,8 @@ class ForwardQueue:
         self._outage: Final = Outage(f"forward.{signal}", counters)
         self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
         self._changed = threading.Condition()  # guards what follows
-        self._bodies: deque[tuple[bytes, int, Any]] = deque()
-        self._spans: dict[SpanContainer, list[bytes]] = {}
-        self._acks: list[Any] = []  # of the spans
-        self._spans_since = 0.0
-        self._spans_bytes = 0
-        self._bodies_bytes = 0
+        self._waiting: deque[_Request] = deque()
+        self._waiting_bytes = 0
         self._sent_at = float("-inf")
         self._bytes = 0  # reserved, waiting or under way
         self._items = 0
@@ -104,51 +105,47 @@ class ForwardQueue:
     def put(self, body: bytes, items: int, reserved: int, ack: Any = None) -> None:
         """Queue a request for which room was reserved."""
         with self._changed:
-            self._bytes += len(body) - reserved
+            self._bytes -= reserved
             if body:
-                self._bodies.append((body, items, ack))
-                self._bodies_bytes += len(body)
-                self._items += items
-            # A thread that waits for the first request has a timeout.
-            if len(self._bodies) == 1 or self._due_s() == 0:
-                self._changed.notify()
+                self._add(_Request(body, items, [] if ack is None else [ack], []))
 
     def add(self, spans: Sequence[ReleasedSpan]) -> None:
         """Queue spans that were held; room was reserved with their request, so they are always accepted."""
-        if not spans:
-            return
-        with self._changed:
-            if not self._spans:
-                self._spans_since = time.monotonic()
-                self._changed.notify()
-            for container, span, ack in spans:
-                self._spans.setdefault(container, []).append(span)
-                if ack is not None:
-                    self._acks.append(ack)
-                self._spans_bytes += len(span)
-                self._bytes += len(span)
-            self._items += len(spans)
+        members: dict[SpanContainer, list[bytes]] = {}
+        for container, span, _ in spans:
+            members.setdefault(container, []).append(span)
+        if members:
+            with self._changed:
+                self._add(_Request(wrap_spans(members), len(spans), [], [ack for _, _, ack in spans if ack is not None]))
+
+    def _add(self, request: _Request) -> None:
+        self._waiting.append(request)
+        self._waiting_bytes += len(request.body)
+        self._bytes += len(request.body)
+        self._items += request.items
+        # A thread that waits for the first request has a timeout.
+        if len(self._waiting) == 1 or self._due_s() == 0:
+            self._changed.notify()
 
     # ----------------------------------------------------------------- out
 
     def _run(self) -> None:
-        while (taken := self._take()) is not None:
-            (body, items, requests, spans), room = taken
-            if self._deliver(body, items) and (requests or spans):
-                self._passed(requests, spans)
+        while (request := self._take()) is not None:
+            if self._deliver(request.body, request.items) and (request.requests or request.spans):
+                self._passed(request.requests, request.spans)
             with self._changed:
-                self._bytes -= room
-                self._items -= items
+                self._bytes -= len(request.body)
+                self._items -= request.items
                 self._changed.notify_all()
 
-    def _take(self) -> tuple[_Batch, int] | None:
-        """What to send next and the room it takes; None when the queue ends."""
+    def _take(self) -> _Request | None:
+        """What to send next; None when the queue ends."""
         with self._changed:
             while not self._closed:
                 due_s = self._due_s()
                 if due_s == 0:
                     taken = self._joined()
-                    if self._bodies or self._spans:
+                    if self._waiting:
                         self._changed.notify()  # what is left is another thread's
                     return taken
                 self._changed.wait(due_s)
@@ -156,35 +153,24 @@ class ForwardQueue:
 
     def _due_s(self) -> float | None:
         """In how many seconds to send what is queued; None if nothing is."""
-        if not self._bodies and not self._spans:
+        if not self._waiting:
             return None
-        if self._hurry or self._bodies_bytes + self._spans_bytes > self._enough:
-            return 0
-        until = self._sent_at + _PACE_S if self._bodies else self._spans_since + _LINGER_S
-        return max(0, until - time.monotonic())
+        is_enough = self._hurry or self._waiting_bytes > self._enough
+        return 0 if is_enough else max(0, self._sent_at + _PACE_S - time.monotonic())
 
-    def _joined(self) -> tuple[_Batch, int]:
+    def _joined(self) -> _Request:
         """Requests one after the other are one request."""
-        parts: list[bytes] = []
-        requests: list[Any] = []
-        acks: list[Any] = []
-        items = room = 0
         self._sent_at = time.monotonic()
-        while self._bodies and (not parts or room + len(self._bodies[0][0]) <= _JOINED):
-            body, count, ack = self._bodies.popleft()
-            parts.append(body)
-            if ack is not None:
-                requests.append(ack)
-            items += count
-            room += len(body)
-        self._bodies_bytes -= room
-        if self._spans and (not parts or room + self._spans_bytes <= _JOINED):
-            parts.append(wrap_spans(self._spans))
-            items += sum(map(len, self._spans.values()))
-            room += self._spans_bytes
-            self._spans, self._spans_bytes = {}, 0
-            acks, self._acks = self._acks, []
-        return (b"".join(parts) if len(parts) > 1 else parts[0], items, requests, acks), room
+        parts = [self._waiting.popleft()]
+        size = len(parts[0].body)
+        while self._waiting and size + len(self._waiting[0].body) <= _JOINED:
+            parts.append(self._waiting.popleft())
+            size += len(parts[-1].body)
+        self._waiting_bytes -= size
+        if len(parts) == 1:
+            return parts[0]
+        acks = [each for part in parts for each in part.requests], [each for part in parts for each in part.spans]
+        return _Request(b"".join([part.body for part in parts]), sum([part.items for part in parts]), *acks)
 
     def _deliver(self, body: bytes, items: int) -> bool:
         """Try until the backend accepted or refused it permanently; False if the queue ended before."""
@@ -224,10 +210,10 @@ class ForwardQueue:
 
     def _refused(self, lost: int, items: int, result: ExportResult) -> None:
         self._counters.add("forward.refused", lost, signal=self._signal)
-        how = "rejected by the backend (partial success)" if result.status == "ok" else "refused by the backend permanently"
-        why = result.reason or "it gave no reason"
-        subject = f"forward.{self._signal}.refused"
-        self._warnings.say(subject, "%d of %d %s were %s: %s", lost, items, self._noun, how, why)
+        message = "%d of %d %s were refused by the backend: %s"
+        self._warnings.say(
+            f"forward.{self._signal}.refused", message, lost, items, self._noun, result.reason or "it gave no reason"
+        )
 
     @property
     def is_unsupported(self) -> bool:
