@@ -1,4 +1,4 @@
-"""Fields of OTLP/JSON objects written as protobuf bytes: scalars, attributes, and whole messages described by tables.
+"""OTLP/JSON objects written as protobuf bytes: scalars, attributes, and whole messages as protobuf's classes describe them.
 
 Fields are written in the order of their numbers and defaults are left out, as protobuf itself does: the same message sent as JSON
 and as protobuf becomes the same bytes. Unknown fields are ignored, as the specification asks. Lenient where senders are known to
@@ -14,6 +14,10 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
@@ -91,12 +95,6 @@ def read_base64(value: Any) -> bytes:
         raise InputError("expected base64 text") from None
 
 
-@cache
-def snake_case(camel: str) -> str:
-    """The name of a field in the protobuf definition, from its JSON name. Only for names that stand in this package."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
-
-
 def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
     """A field by its JSON name or, from senders that print protobuf's own, by its proto name."""
     found = given.get(camel)
@@ -110,9 +108,9 @@ def items(value: Any) -> list[Any]:
     return [item for item in value if item is not None]
 
 
-def write_attributes(number: int, value: Any) -> bytes:
-    """A repeated `KeyValue`."""
-    return b"".join([sized(number, _pair(item, 0)) for item in items(value)])
+def write_pair(number: int, value: Any) -> bytes:
+    """A `KeyValue`."""
+    return sized(number, _pair(value, 0))
 
 
 def write_value(number: int, value: Any) -> bytes:
@@ -208,16 +206,29 @@ Write = Callable[[int, Any], bytes]
 Row = tuple[int, str, str, Write]
 Table = tuple[Row, ...]
 
+_OWN: Final[Mapping[str, Write]] = {"KeyValue": write_pair, "AnyValue": write_value}
+_SCALARS: Final[Mapping[int, Write]] = {
+    Field.TYPE_STRING: write_text,
+    Field.TYPE_BYTES: write_hex,
+    Field.TYPE_UINT32: write_unsigned,
+    Field.TYPE_FIXED32: write_fixed32,
+    Field.TYPE_FIXED64: write_fixed64,
+}
+_LATER: Final[Mapping[str, Table]] = {"LogRecord": ((12, "eventName", "event_name", write_text),)}
+"""Fields that the oldest protobuf classes which may be installed do not know."""
 
-def message(table: Table, given: Any) -> bytes:
-    """The object as the bytes of the message that the table describes.
+
+def message(given: Any, kind: Descriptor) -> bytes:
+    """The object as the bytes of a message. A part of it may be given as bytes.
 
     Raises:
         InputError: naming the field and what was expected there, never the value.
     """
+    if isinstance(given, bytes):
+        return given
     if not isinstance(given, dict):
         raise InputError("expected an object")
-    return b"".join([_field(row, given) for row in table])
+    return b"".join([_field(row, given) for row in _table(kind)])
 
 
 def _field(row: Row, given: Mapping[str, Any]) -> bytes:
@@ -231,78 +242,22 @@ def _field(row: Row, given: Mapping[str, Any]) -> bytes:
         raise InputError(f"{camel}: {error}") from None
 
 
-def _table(*rows: tuple[int, str, Write]) -> Table:
-    return tuple((number, camel, snake_case(camel), write) for number, camel, write in rows)
+@cache
+def _table(kind: Descriptor) -> Table:
+    """The fields of a message in the order of their numbers."""
+    known = DescriptorProto()
+    kind.CopyToProto(known)
+    repeated = {each.name for each in known.field if each.label == each.LABEL_REPEATED}
+    rows = {each.number: (each.number, each.json_name, each.name, _writer(each, each.name in repeated)) for each in kind.fields}
+    return tuple(rows[number] for number in sorted(rows)) + tuple(row for row in _LATER.get(kind.name, ()) if row[0] not in rows)
 
 
-def _one(table: Table) -> Write:
-    return lambda number, value: sized(number, message(table, value))
-
-
-def _many(table: Table) -> Write:
-    return lambda number, value: b"".join([sized(number, message(table, item)) for item in items(value)])
-
-
-_KINDS: Final = {
-    "SPAN_KIND_INTERNAL": 1,
-    "SPAN_KIND_SERVER": 2,
-    "SPAN_KIND_CLIENT": 3,
-    "SPAN_KIND_PRODUCER": 4,
-    "SPAN_KIND_CONSUMER": 5,
-}
-_CODES: Final = {"STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
-
-_EVENT: Final = _table(
-    (1, "timeUnixNano", write_fixed64),
-    (2, "name", write_text),
-    (3, "attributes", write_attributes),
-    (4, "droppedAttributesCount", write_unsigned),
-)
-_LINK: Final = _table(
-    (1, "traceId", write_hex),
-    (2, "spanId", write_hex),
-    (3, "traceState", write_text),
-    (4, "attributes", write_attributes),
-    (5, "droppedAttributesCount", write_unsigned),
-    (6, "flags", write_fixed32),
-)
-_STATUS: Final = _table((2, "message", write_text), (3, "code", partial(write_enum, _CODES)))
-
-SPAN: Final = _table(
-    (1, "traceId", write_hex),
-    (2, "spanId", write_hex),
-    (3, "traceState", write_text),
-    (4, "parentSpanId", write_hex),
-    (5, "name", write_text),
-    (6, "kind", partial(write_enum, _KINDS)),
-    (7, "startTimeUnixNano", write_fixed64),
-    (8, "endTimeUnixNano", write_fixed64),
-    (9, "attributes", write_attributes),
-    (10, "droppedAttributesCount", write_unsigned),
-    (11, "events", _many(_EVENT)),
-    (12, "droppedEventsCount", write_unsigned),
-    (13, "links", _many(_LINK)),
-    (14, "droppedLinksCount", write_unsigned),
-    (15, "status", _one(_STATUS)),
-    (16, "flags", write_fixed32),
-)
-LOG_RECORD: Final = _table(
-    (1, "timeUnixNano", write_fixed64),
-    (2, "severityNumber", partial(write_enum, {})),
-    (3, "severityText", write_text),
-    (5, "body", write_value),
-    (6, "attributes", write_attributes),
-    (7, "droppedAttributesCount", write_unsigned),
-    (8, "flags", write_fixed32),
-    (9, "traceId", write_hex),
-    (10, "spanId", write_hex),
-    (11, "observedTimeUnixNano", write_fixed64),
-    (12, "eventName", write_text),
-)
-RESOURCE: Final = _table((1, "attributes", write_attributes), (2, "droppedAttributesCount", write_unsigned))
-SCOPE: Final = _table(
-    (1, "name", write_text),
-    (2, "version", write_text),
-    (3, "attributes", write_attributes),
-    (4, "droppedAttributesCount", write_unsigned),
-)
+def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
+    kind, enum = field.message_type, field.enum_type
+    if kind is not None:
+        write = _OWN.get(kind.name) or (lambda number, value: sized(number, message(value, kind)))
+    elif enum is not None:
+        write = partial(write_enum, {each.name: each.number for each in enum.values})
+    else:
+        write = _SCALARS.get(field.type, lambda number, value: b"")  # a kind of field that is newer than this
+    return (lambda number, value: b"".join([write(number, item) for item in items(value)])) if is_repeated else write

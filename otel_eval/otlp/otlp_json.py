@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.json_fields import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, items, look_up, message, snake_case, write_text
+from otel_eval.otlp.json_fields import items, look_up, message
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
-from otel_eval.wire import sized
 
 _IDS: Final = ("traceId", "spanId")
 
@@ -112,80 +114,48 @@ def traces_request(document: dict[str, Any]) -> Rewritten:
     Raises:
         InputError: the document does not nest as OTLP does.
     """
-    return _request(document, _SPANS)
+    return _request(document, TracesData.DESCRIPTOR)
 
 
 def logs_request(document: dict[str, Any]) -> Rewritten:
     """An ExportLogsServiceRequest; raises as `traces_request` does."""
-    return _request(document, _LOGS)
+    return _request(document, LogsData.DESCRIPTOR)
 
 
-class _Names(NamedTuple):
-    """The names of the lists in a document, and the fields of an item in the innermost one."""
-
-    groups: str
-    scopes: str
-    items: str
-    table: Table
+_PATH: Final = (1, 2, 2)
+"""The numbers of the fields that list resources, scopes, and spans or log records."""
 
 
-_SPANS: Final = _Names("resourceSpans", "scopeSpans", "spans", SPAN)
-_LOGS: Final = _Names("resourceLogs", "scopeLogs", "logRecords", LOG_RECORD)
-
-
-class _Level(NamedTuple):
-    """A resource or a scope as protobuf, its schema URL, and what is listed in it."""
-
-    head: bytes | None
-    url: str
-    listed: list[Any]
-
-
-def _levels(listed: list[Any], head: str, table: Table, name: str) -> Iterator[_Level]:
-    """Each object of the list with its head (a resource or a scope) and the objects that its member `name` lists."""
-    for given in listed:
-        below = _members(given, name)
-        found, url = given.get(head), look_up(given, "schemaUrl", "schema_url")
-        try:
-            written = None if found is None else message(table, found)
-        except InputError as error:
-            raise InputError(f"{head}: {error}") from None
-        yield _Level(written, url if isinstance(url, str) else "", below)
-
-
-def _request(document: dict[str, Any], names: _Names) -> Rewritten:
+def _request(document: dict[str, Any], kind: Descriptor) -> Rewritten:
     reasons: list[str] = []
 
-    def items_of(listed: list[Any]) -> Iterator[bytes]:
-        for given in listed:
-            try:
-                yield sized(2, message(names.table, given))
-            except InputError as error:
-                reasons.append(str(error))
+    def usable(given: Any, item: Descriptor) -> Iterator[bytes]:
+        try:
+            yield message(given, item)
+        except InputError as error:
+            reasons.append(str(error))
 
-    def of_scope(scope: _Level) -> bytes:
-        return sized(2, _field(scope.head) + b"".join(items_of(scope.listed)) + write_text(3, scope.url))
+    def level(given: Any, kind: Descriptor, path: tuple[int, ...]) -> dict[str, Any]:
+        """The object with bytes in place of its spans or log records."""
+        field = kind.fields_by_number[path[0]]
+        listed, inner = _members(given, field.json_name, field.name), field.message_type
+        assert inner is not None
+        if len(path) > 1:
+            return {**given, field.json_name: [level(each, inner, path[1:]) for each in listed]}
+        return {**given, field.json_name: [written for each in listed for written in usable(each, inner)]}
 
-    groups = []
-    for group in _levels(_members(document, names.groups), "resource", RESOURCE, names.scopes):
-        scopes = b"".join(map(of_scope, _levels(group.listed, "scope", SCOPE, names.items)))
-        groups.append(sized(1, _field(group.head) + scopes + write_text(3, group.url)))
-    return Rewritten(b"".join(groups), len(reasons), reasons[0] if reasons else "")
-
-
-def _field(head: bytes | None) -> bytes:
-    """A resource or a scope in the message around it."""
-    return b"" if head is None else sized(1, head)
+    body = message(level(document, kind, _PATH), kind)
+    return Rewritten(body, len(reasons), reasons[0] if reasons else "")
 
 
-def _members(parent: Any, name: str) -> list[Any]:
+def _members(parent: Any, camel: str, snake: str) -> list[Any]:
     if not isinstance(parent, dict):
-        raise InputError(f"{name}: expected in an object")
-    found = look_up(parent, name, snake_case(name))
+        raise InputError(f"{camel}: expected in an object")
+    found = look_up(parent, camel, snake)
     try:
         return [] if found is None else items(found)
     except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+        raise InputError(f"{camel}: {error}") from None
 
 
 def metrics_request(document: dict[str, Any]) -> bytes:
