@@ -46,79 +46,59 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
         ValueError: the bytes are no request, or one of the spans is not there.
     """
     # Spans are found by their bytes, which need no ids: those of one request are looked for in its own order, in one pass.
-    left = list(spans)
-    containers: list[SpanContainer] = []
-    out = _Pieces(body)
-    for field in fields(body, 0, len(body)):
-        if left and field.number == _GROUP:
-            _add_group(out, body, field, left, containers)
-        else:
-            out.keep(field.start, field.stop)
+    left, containers, view = list(spans), list[SpanContainer](), memoryview(body)
+    rest: _Pieces = []
+    for each in fields(body, 0, len(body)):
+        is_searched = left and each.number == _GROUP
+        rest += _group(body, each, left, containers) if is_searched else [view[each.start : each.stop]]
     if left:
         raise ValueError("a span is not where it was")
-    return b"".join(out.parts), containers
+    return b"".join(rest), containers
 
 
-class _Pieces:
-    """What a message is made of, to be joined once: a request may have megabytes, and copies cost more than the walk."""
-
-    __slots__ = ("_body", "parts", "size")
-
-    def __init__(self, body: bytes) -> None:
-        self._body = memoryview(body)
-        self.parts: list[bytes | memoryview] = []
-        self.size = 0
-
-    def keep(self, start: int, stop: int) -> None:
-        """A piece of the request."""
-        self.parts.append(self._body[start:stop])
-        self.size += stop - start
-
-    def nest(self, number: int, inner: _Pieces) -> None:
-        """A length-delimited field of other pieces."""
-        head = varint(number << 3 | 2) + varint(inner.size)
-        self.parts.append(head)
-        self.parts += inner.parts
-        self.size += len(head) + inner.size
+_Pieces = list[bytes | memoryview]
+"""What a message is made of, to be joined once: a request may have megabytes, and copies cost more than the walk."""
 
 
-def _add_group(out: _Pieces, body: bytes, group: WireField, left: list[bytes], containers: list[SpanContainer]) -> None:
-    """The group without what is taken from it: as it was, rewritten, or not at all."""
-    kept = _Pieces(body)
+def _nested(number: int, pieces: _Pieces) -> _Pieces:
+    """A field with a length, of these pieces."""
+    return [varint(number << 3 | 2) + varint(sum(map(len, pieces))), *pieces]
+
+
+def _group(body: bytes, group: WireField, left: list[bytes], containers: list[SpanContainer]) -> _Pieces:
+    """The group without the spans that are wanted next; nothing if no other is in it."""
+    kept: _Pieces = []
     around: list[bytes] = []
-    found: list[tuple[bytes, int]] = []  # a scope's container, and how many spans were taken from it
+    found: list[bytes] = []
     spans_left = False
-    for field in fields(body, group.content, group.stop):
-        rest, container, taken = _part_scope(body, field, left) if left and field.number == _SCOPE else (None, b"", 0)
-        if taken:
-            found.append((container, taken))
-        else:
-            kept.keep(field.start, field.stop)
-            spans_left = spans_left or field.number == _SCOPE
-        if field.number != _SCOPE:
-            around.append(body[field.start : field.stop])
-        if rest is not None:
-            kept.nest(_SCOPE, rest)
-            spans_left = True
-    # A schema URL may follow the scopes, so what stands around a span is known only after the whole group.
-    containers.extend(_container(b"".join(around), container) for container, taken in found for _ in range(taken))
+    for each in fields(body, group.content, group.stop):
+        if each.number != _SCOPE:
+            around.append(body[each.start : each.stop])
+            kept.append(around[-1])
+            continue
+        rest, container, taken = _scope(body, each, left)
+        kept += rest
+        found += [container] * taken
+        spans_left = spans_left or bool(rest)
     if not found:
-        out.keep(group.start, group.stop)
-    elif spans_left:
-        out.nest(_GROUP, kept)
+        return [memoryview(body)[group.start : group.stop]]
+    # A schema URL may follow the scopes, so what stands around a span is known only after the whole group.
+    containers.extend(_container(b"".join(around), container) for container in found)
+    return _nested(_GROUP, kept) if spans_left else []
 
 
-def _part_scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
-    """The scope's content without what is taken (None: none is left, or none was taken), its container, how many."""
-    spans, others, count = find_spans(body, scope.content, scope.stop, left)
-    kept = _Pieces(body)
-    at = scope.content
-    for start, stop in spans:
-        kept.keep(at, start)
-        at = stop
-    kept.keep(at, scope.stop)
+def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, bytes, int]:
+    """The scope without the spans that are wanted next (nothing if no other is in it), its container, how many were taken."""
+    view = memoryview(body)
+    spans, others, count = find_spans(body, scope.content, scope.stop, left) if left else ([], [], 0)
+    if not spans:
+        return [view[scope.start : scope.stop]], b"", 0
     del left[: len(spans)]
-    return (kept if 0 < len(spans) < count else None), b"".join([body[start:stop] for start, stop in others]), len(spans)
+    begins = [scope.content, *[stop for _, stop in spans]]
+    ends = [*[start for start, _ in spans], scope.stop]
+    kept: _Pieces = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    container = b"".join([body[start:stop] for start, stop in others])
+    return _nested(_SCOPE, kept) if len(spans) < count else [], container, len(spans)
 
 
 _Found = tuple[list[tuple[int, int]], list[tuple[int, int]], int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -141,46 +141,32 @@ class OtlpResourceScope:
         DecodeError: either is malformed.
     """
 
-    __slots__ = (
-        *("_deployment", "_exported", "_resource", "_scope", "_service", "_shared"),
-        *("attributes", "extra", "raw", "scope_name"),
-    )
-
     def __init__(self, resource: bytes, scope: bytes) -> None:
         self.raw = (resource, scope)
         parsed = parse_scope(scope)
         self._resource = parse_resource(resource).attributes
         self._scope = parsed.attributes
-        self._service: str | None = None
-        self._deployment: Deployment | None = None
-        self._exported: Mapping[str, Any] | None = None
         self._shared: tuple[Wanted, dict[str, Any]] | None = None
         self.scope_name = text(parsed.name)
         counts = len(self._resource), len(self._scope)
         self.attributes = max(counts)
         self.extra = max(0, len(resource) + len(scope) + _ATTRIBUTE_BYTES * sum(counts) - _FREE_BYTES)
 
-    @property
+    @cached_property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""
-        if self._service is None:
-            found = _chosen(self._resource, _SERVICE).get("service.name")
-            self._service = found if isinstance(found, str) else ""
-        return self._service
+        found = _chosen(self._resource, _SERVICE).get("service.name")
+        return found if isinstance(found, str) else ""
 
-    @property
+    @cached_property
     def deployment(self) -> Deployment:
         """The service's version and environment."""
-        if self._deployment is None:
-            self._deployment = Deployment.of(_chosen(self._resource, DEPLOYMENT))
-        return self._deployment
+        return Deployment.of(_chosen(self._resource, DEPLOYMENT))
 
-    @property
+    @cached_property
     def resource(self) -> Mapping[str, Any]:
         """The attributes of the resource that are exported with results."""
-        if self._exported is None:
-            self._exported = exported_resource(decode_all(self._resource))
-        return self._exported
+        return exported_resource(decode_all(self._resource))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
