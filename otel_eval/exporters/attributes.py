@@ -125,19 +125,19 @@ def result_attributes(result: Result) -> dict[str, Any]:
     return kind_attributes(result) | outcome_attributes(result)
 
 
-def kind_attributes(result: Result) -> dict[str, str]:
+def kind_attributes(result: Result) -> dict[str, Any]:
     """What results of one kind share; there are few kinds."""
     outcome = result.outcome
     named = {
         NAME: sendable(result.scorer),
         SCORE_LABEL: label_of(result),
         ERROR_TYPE: sendable(outcome.error_type) if isinstance(outcome, Failed) else "",
-        SCORER_TYPE: sendable(result.type),
-        "otel_eval.scorer.version": sendable(result.version),
+        SCORER_TYPE: result.type,
+        "otel_eval.scorer.version": result.version,
         OUTCOME: outcome_of(result),
         "otel_eval.skip.reason": outcome.reason if isinstance(outcome, Skipped) else "",
     }
-    return {key: value for key, value in named.items() if value}
+    return {key: value for key, value in named.items() if value != ""}
 
 
 def outcome_attributes(result: Result) -> dict[str, Any]:

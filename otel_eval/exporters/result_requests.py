@@ -138,7 +138,7 @@ def _kind(result: Result) -> bytes:
 
 
 @lru_cache(maxsize=1024)  # no more than scorers in the configuration have kinds of outcomes
-def _encoded(attributes: tuple[tuple[str, str], ...]) -> bytes:
+def _encoded(attributes: tuple[tuple[str, Any], ...]) -> bytes:
     return _pairs(dict(attributes))
 
 

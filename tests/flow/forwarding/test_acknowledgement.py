@@ -88,7 +88,7 @@ def report(trace_id: bytes = TRACE) -> Report:
         evaluation="e",
         scorer="s",
         type="tool_errors",
-        version=1,
+        version="1",
         outcome=Scored(1.0, passed=True),
         revision=0,
         result_id="1" * 32,
