@@ -66,10 +66,6 @@ class DirectoryLock:
         """Where a segment is, or will be."""
         return self.path / f"{number:010d}.journal"
 
-    def spare(self, segment: Path) -> Path:
-        """The name of a segment's file while it is none: before it is begun, and when it is no longer needed."""
-        return segment.with_suffix(".spare")
-
     def release(self) -> None:
         """Let another process have the directory."""
         os.close(self._lock)
@@ -91,9 +87,11 @@ def replace_file(path: Path, content: bytes) -> None:
         OSError: it could not be written; the former one is still there.
     """
     fresh = path.with_suffix(".new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | NO_LINK, 0o600)
+    fresh.unlink(missing_ok=True)  # what a crash left, or a link or a pipe that was put there
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(handle, content)
+        if os.write(handle, content) < len(content):
+            raise OSError(None, "the disk is full")
         os.fsync(handle)
     finally:
         os.close(handle)

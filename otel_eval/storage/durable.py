@@ -374,7 +374,7 @@ class Durable:
         """What is on disk, and what reading it found."""
         found = self.journal.recovery
         return {
-            "storage.bytes": self.journal.on_disk,
+            "storage.bytes": self.journal.size,
             "storage.reports_waiting": self.segment_refs.unacknowledged,
             "storage.syncs": self.journal.syncs,
             "storage.records_recovered": found.records,

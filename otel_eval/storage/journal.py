@@ -3,9 +3,8 @@
 Appends take turns and are quick; `commit` waits until what was appended is on the disk, and writers that wait meanwhile share the
 next sync.
 
-A segment that is no longer needed is written over as a later one (`segments`), unless its room is needed. What a failed write
-left behind is overwritten by the next. After a failed sync it is unknown what reached the disk (the kernel may have dropped it):
-the waiting writers get an error, and the next record begins a new segment.
+What a failed write left behind is overwritten by the next. After a failed sync it is unknown what reached the disk (the kernel
+may have dropped it): the waiting writers get an error, and the next record begins a new segment.
 
 A segment is needed by traces with spans in it, by reports that were not acknowledged and by requests to forward. Segments are
 removed oldest first, so that what was recorded of a trace is never removed before its spans are.
@@ -23,8 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_eval.storage.directory import DirectoryLock
-from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, SegmentHeader, SegmentPool, record_header, scan
+from otel_eval.storage.directory import NO_LINK, DirectoryLock, replace_file
+from otel_eval.storage.segments import (
+    HEAD_BYTES,
+    RECORD_BYTES,
+    Damage,
+    Record,
+    SegmentHeader,
+    header_bytes,
+    record_header,
+    scan,
+)
 
 SEGMENT_BYTES: Final = 64 * 2**20
 """Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
@@ -39,12 +47,11 @@ class StorageFull(Exception):
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """One file: its number, its place, its bytes so far, and how many its file has if it was written over."""
+    """One file: its number, its place, and its bytes so far."""
 
     number: int
     path: Path
     size: int = 0
-    file_size: int = 0
 
 
 class Appended(NamedTuple):
@@ -98,9 +105,8 @@ class Journal:
         self._turn = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())
         self._next = self._segments[-1].number + 1 if self._segments else 1
-        self._spares = SegmentPool(directory, sync=sync)
         self._file = -1  # of the last segment; -1: the next record begins a new one
-        self._seal = SegmentHeader(b"", 0, 0)
+        self._seal = SegmentHeader(b"", 0)
         self._syncing = self._closed = False
         self._written = self._durable = 0  # bytes since the start
         self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
@@ -144,21 +150,11 @@ class Journal:
                 raise OSError("the journal is closed")
             if bounded and self.size + size > self._max:
                 raise StorageFull
-            if self.on_disk + size > self._max:
-                self.give_back()
-            try:
-                return self._add(kind, payload, size)
-            except OSError:
-                if not self.give_back():
-                    raise
-            return self._add(kind, payload, size)
-
-    def _add(self, kind: int, payload: Sequence[bytes], size: int) -> Appended:
-        segment = self._room()
-        _write(self._file, [record_header(self._seal, kind, payload), *payload], size, segment.size)
-        segment.size += size
-        self._written += size
-        return Appended(self._written, segment, segment.size)
+            segment = self._room()
+            _write(self._file, [record_header(self._seal, kind, payload), *payload], size, segment.size)
+            segment.size += size
+            self._written += size
+            return Appended(self._written, segment, segment.size)
 
     def _room(self) -> Segment:
         """The segment to write to."""
@@ -167,27 +163,13 @@ class Journal:
         return self._begin() if self._file < 0 else self._segments[-1]
 
     def _begin(self) -> Segment:
-        path = self._directory.segment(self._next)
-        self._file, self._seal = self._spares.begin(path)
-        segment = Segment(self._next, path, HEAD_BYTES, self._seal.stale)
+        path, salt = self._directory.segment(self._next), os.urandom(8)
+        replace_file(path, header_bytes(salt))  # so it has its name after its head is on the disk
+        self._file, self._seal = os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINK), SegmentHeader.of(salt)
+        segment = Segment(self._next, path, HEAD_BYTES)
         self._next += 1
         self._segments.append(segment)
         return segment
-
-    def give_back(self) -> bool:
-        """Free the disk space of segments that are no longer needed; False if there is none."""
-        with self._turn:
-            return self._spares.give_back() | self._trim()
-
-    def _trim(self) -> bool:
-        """Cut what is left of the segment that the last one was written over."""
-        segment = self._segments[-1] if self._file >= 0 else None
-        if segment is None or segment.file_size <= segment.size:
-            return False
-        with suppress(OSError):
-            os.ftruncate(self._file, segment.size)
-            segment.file_size = 0
-        return not segment.file_size
 
     def _end(self) -> None:
         """No more goes into the last segment; all of it is on the disk before anything follows it."""
@@ -198,7 +180,6 @@ class Journal:
             os.fdatasync(self._file)
             self.syncs += 1
             self._durable = self._written
-        self._trim()
         os.close(self._file)
         self._file = -1
 
@@ -248,11 +229,6 @@ class Journal:
         return sum(segment.size for segment in tuple(self._segments))
 
     @property
-    def on_disk(self) -> int:
-        """Bytes of all files, those too that are kept to be written over."""
-        return sum(max(segment.size, segment.file_size) for segment in tuple(self._segments)) + self._spares.bytes
-
-    @property
     def finished(self) -> list[Segment]:
         """The segments that nothing is written to any more, oldest first."""
         with self._turn:
@@ -263,8 +239,6 @@ class Journal:
         with self._turn:
             assert self._segments[0] is segment
             self._segments.popleft()
-            if self._most <= segment.size <= 2 * self._most and self._spares.take(segment.path, segment.size):
-                return
         with suppress(OSError):
             segment.path.unlink()
 
@@ -272,7 +246,6 @@ class Journal:
         """Sync and end."""
         with self._turn, suppress(OSError):
             self._closed = True
-            self._spares.give_back()
             if self._file >= 0:
                 self._end()
 

@@ -1,8 +1,8 @@
 """The bytes of a segment: a head, then records, each with its length and checksums.
 
 A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The magic is a part of the
-segment's own random salt, and both checksums are CRC-32, begun with all of it: bytes of an older segment, also of one that
-this one is written over, or of a sender who writes records into an attribute, are no records here. Where a payload is damaged
+segment's own random salt, and both checksums are CRC-32, begun with all of it: bytes of an older segment, or of a sender who
+writes records into an attribute, are no records here. Where a payload is damaged
 its record is left out and the next one follows; where the head of a record is damaged, the next place at which a whole record
 stands is looked for. What is damaged at the end is a torn tail. The head of the segment is there twice, so that one damaged
 place in it costs nothing.
@@ -10,19 +10,14 @@ place in it costs nothing.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_eval.storage.directory import NO_LINK, DirectoryLock, sync_directory
-
-_HEAD: Final = struct.Struct("<8s8sQ")
+_HEAD: Final = struct.Struct("<8s8s8x")
 _FORMAT: Final = b"oe-jrnl3"
 _MAGIC_BYTES: Final = 4
 _RECORD: Final = struct.Struct("<4sBII")
@@ -39,11 +34,15 @@ Bytes = bytes | mmap
 
 
 class SegmentHeader(NamedTuple):
-    """By what the records of a segment are known, and how many bytes its file had of the segment that was there before."""
+    """By what the records of a segment are known."""
 
     magic: bytes
     seed: int
-    stale: int
+
+    @classmethod
+    def of(cls, salt: bytes) -> SegmentHeader:
+        """The header of a segment with this salt."""
+        return cls(salt[:_MAGIC_BYTES], zlib.crc32(salt))
 
 
 class Record(NamedTuple):
@@ -61,7 +60,7 @@ class Damage:
     Attributes:
         gaps: places with sound records behind them.
         tail: from where nothing sound follows.
-        torn: bytes behind it that were written to this segment, as far as that is known.
+        torn: bytes behind it.
     """
 
     gaps: int = 0
@@ -69,9 +68,9 @@ class Damage:
     torn: int = 0
 
 
-def header_bytes(salt: bytes, stale: int = 0) -> bytes:
-    """The beginning of a segment; `salt` has 8 bytes; the file had `stale` bytes before."""
-    fields = _HEAD.pack(_FORMAT, salt, stale)
+def header_bytes(salt: bytes) -> bytes:
+    """The beginning of a segment; `salt` has 8 bytes."""
+    fields = _HEAD.pack(_FORMAT, salt)
     return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
 
 
@@ -80,8 +79,8 @@ def read_header(data: Bytes) -> SegmentHeader | None:
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():  # the first sound copy decides
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
-            form, salt, stale = _HEAD.unpack(fields)
-            return SegmentHeader(salt[:_MAGIC_BYTES], zlib.crc32(salt), stale) if form == _FORMAT else None
+            form, salt = _HEAD.unpack(fields)
+            return SegmentHeader.of(salt) if form == _FORMAT else None
     return None
 
 
@@ -101,7 +100,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
     if header is None:
         damage.torn = len(data)
         return
-    at = ours = damage.tail = HEAD_BYTES
+    at = damage.tail = HEAD_BYTES
     hurt = False
     while at < len(data):
         found = _read(data, at, header)
@@ -112,14 +111,11 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
             yield found
             continue
         hurt = True
-        ours = max(ours, found)
         after = found if at < found <= len(data) else _next(data, at + 1, header)
         if after is None:
             break
         at = after
-    # A file that is as long as it was before was not filled: what may be former bytes is not counted as lost.
-    end = min(ours, len(data)) if len(data) == header.stale else len(data)
-    damage.torn = max(0, end - damage.tail)
+    damage.torn = len(data) - damage.tail
 
 
 def _read(data: Bytes, at: int, header: SegmentHeader) -> Record | int:
@@ -144,83 +140,3 @@ def _next(data: Bytes, at: int, header: SegmentHeader) -> int | None:
     while found >= 0 and not isinstance(_read(data, found, header), Record):
         found = data.find(header.magic, found + 1)
     return found if found >= 0 else None
-
-
-_MOST: Final = 2  # more gave no less
-
-
-class SegmentPool:
-    """Begins segments, in files that it was given where there are some. One thread at a time.
-
-    Args:
-        directory: the directory.
-        sync: whether what is begun has to outlast the machine.
-    """
-
-    def __init__(self, directory: DirectoryLock, *, sync: bool) -> None:
-        self._directory, self._sync = directory, sync
-        self._files: Final[list[tuple[Path, int]]] = []
-        for path in list(directory.path.glob("*.spare")):
-            _unlink(path)  # what a crash left may be as long as any
-
-    @property
-    def bytes(self) -> int:
-        """Of all files that are kept."""
-        return sum(size for _, size in self._files)
-
-    def take(self, path: Path, size: int) -> bool:
-        """Keep the file of a segment that is no longer needed; False if there are enough, or it cannot be."""
-        if len(self._files) == _MOST:
-            return False
-        spare = self._directory.spare(path)
-        try:
-            path.rename(spare)
-        except OSError:
-            return False
-        self._files.append((spare, size))
-        return True
-
-    def give_back(self) -> bool:
-        """Remove all that are kept, for their room; False if there is none."""
-        had = bool(self._files)
-        while self._files:
-            _unlink(self._files.pop()[0])
-        return had
-
-    def begin(self, path: Path) -> tuple[int, SegmentHeader]:
-        """A segment of that name: its file, open, with nothing but its head, and its header.
-
-        Raises:
-            OSError: that cannot be written; no such segment is there.
-        """
-        # The one that came last: the kernel is likely to have it still.
-        spare = self._files.pop()[0] if self._files else self._directory.spare(path)
-        file = -1
-        try:
-            file = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
-            header = self._headed(file)
-            spare.rename(path)
-            if self._sync:
-                sync_directory(self._directory.path)
-        except OSError:  # what could not be opened is nothing of ours either; the next attempt makes a file
-            if file >= 0:
-                os.close(file)
-            _unlink(spare)
-            _unlink(path)
-            raise
-        return file, header
-
-    def _headed(self, file: int) -> SegmentHeader:
-        beginning = header_bytes(os.urandom(8), stale=os.fstat(file).st_size)
-        if os.pwrite(file, beginning, 0) < len(beginning):
-            raise OSError("the disk is full")
-        if self._sync:
-            os.fdatasync(file)
-        header = read_header(beginning)
-        assert header is not None
-        return header
-
-
-def _unlink(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()

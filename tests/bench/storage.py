@@ -5,8 +5,7 @@
 Cost: the same 512-span batches go to `otel-eval serve` without storage, with storage whose acknowledgements wait for the
 disk, and with storage that does not wait. CPU is the server process's own, user and system, over everything. Restart: a
 receiver is killed with 100,000 acknowledged spans on disk; from the start of the next one until it is ready and until its
-first result. Segments: the kernel's share of writing and syncing a MiB, in files that are new and in files that are
-written over. Stores: whole requests written by several threads, each waiting until its own is on the disk, by our journal,
+first result. Stores: whole requests written by several threads, each waiting until its own is on the disk, by our journal,
 SQLite and, where it is installed, LMDB; then all of it read again.
 """
 
@@ -106,41 +105,6 @@ def _served(config: Path) -> tuple[subprocess.Popen[str], str]:
     return server, found[1]
 
 
-def segments(options: argparse.Namespace, folder: Path) -> None:
-    """CPU and time of a MiB in segments of 64 MiB, a sync for each request of 1.5 MiB, 256 MiB needed at any time."""
-    body, rows = os.urandom(3 << 19), {"new files": [], "written over": []}
-    for number in range(options.rounds):
-        for name, values in rows.items():
-            values.append(_written(body, folder / f"segments-{number}-{name}", anew=name == "new files"))
-    print(f"segments: of a MiB, medians of {options.rounds}")
-    for name, values in rows.items():
-        user, kernel, wall = (statistics.median(column) * 1e3 for column in zip(*values, strict=True))
-        print(f"  {name:12} {user:.2f} ms of user's CPU, {kernel:.2f} ms of the kernel's, {wall:.2f} ms in all")
-
-
-def _written(body: bytes, folder: Path, *, anew: bool) -> tuple[float, float, float]:
-    claim = DirectoryLock(folder)
-    made = Journal(claim, max_bytes=2**40)
-
-    def put(count: int) -> None:
-        for _ in range(count):
-            made.commit(made.append(1, [body])[0])
-            while made.size > 2**28:
-                made.remove(made.finished[0])
-                if anew:
-                    made.give_back()
-
-    put(300)
-    before, began = os.times(), time.perf_counter()
-    put(300)
-    after, wall = os.times(), time.perf_counter() - began
-    made.close()
-    claim.release()
-    shutil.rmtree(folder)
-    mib = 300 * len(body) / 2**20
-    return (after.user - before.user) / mib, (after.system - before.system) / mib, wall / mib
-
-
 Store = tuple[Callable[[bytes], None], Callable[[], int]]
 
 
@@ -238,10 +202,10 @@ def main() -> None:
     parser.add_argument(
         "--directory", default=None, help="on the disk to measure; the system's folder for such files if left out"
     )
-    parser.add_argument("--part", choices=("stores", "segments", "restart", "cost"), default=None)
+    parser.add_argument("--part", choices=("stores", "restart", "cost"), default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-        for part in (stores, segments, restart, cost):
+        for part in (stores, restart, cost):
             if options.part in (None, part.__name__):
                 part(options, Path(folder))
 

@@ -103,12 +103,7 @@ class Lives:
         if self.burn():
             segment, end = written.segment, written.end
             missing = self.rng.randint(0, min(end - HEAD_BYTES, sum(map(len, payload)) + 17))
-            if segment.path.stat().st_size == end:
-                os.truncate(segment.path, end - missing)
-            else:  # it is written over another
-                with segment.path.open("r+b") as file:
-                    file.seek(end - missing)
-                    file.write(self.rng.randbytes(missing))
+            os.truncate(segment.path, end - missing)
             raise Died
         return written
 

@@ -30,7 +30,7 @@ STEPS: Final = (
     "otel_eval.storage.durable:Durable.note",
     "otel_eval.storage.durable:Durable.evaluated",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that is not needed
-    "os:rename",  # of its file, which is written over, and of one that is begun
+    "os:replace",  # of the head of a segment that is begun, to its name
     "otel_eval.exporters.jsonl:JsonLinesFile.sync",
     "otel_eval.exporters.jsonl:JsonLinesFile.write",
     "otel_eval.storage.durable:Durable.delivered",
