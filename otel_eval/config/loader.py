@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
@@ -107,41 +107,36 @@ def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], 
         missing: takes path → problem where a variable is not set and no default is given.
         always_text: keys below which nothing is typed, so that a key of digits keeps its leading zero.
     """
-    return _Expansion(environment, always_text, missing).value(value, "", as_text=False)
 
-
-class _Expansion:
-    def __init__(self, environment: Mapping[str, str], always_text: Collection[str], missing: dict[str, str]) -> None:
-        self._environment, self._always_text, self._missing = environment, always_text, missing
-
-    def value(self, value: Any, path: str, *, as_text: bool) -> Any:
-        if isinstance(value, str):
-            return self._text(value, path, as_text=as_text) if "${env:" in value else value
+    def expanded(value: Any, path: str, as_text: bool) -> Any:
         if isinstance(value, Mapping):
             return {
-                key: self.value(inner, f"{path}.{key}" if path else str(key), as_text=as_text or key in self._always_text)
+                key: expanded(inner, f"{path}.{key}" if path else str(key), as_text or key in always_text)
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.value(item, f"{path}[{i}]", as_text=as_text) for i, item in enumerate(value)]
-        return value
-
-    def _text(self, text: str, path: str, *, as_text: bool) -> Any:
-        whole = _REFERENCE.fullmatch(text)
-        expanded = _REFERENCE.sub(lambda found: self._reference(found, path), text)
-        return typed(expanded) if whole and not whole[1] and not as_text else expanded
-
-    def _reference(self, found: re.Match[str], path: str) -> str:
-        escaped, name, default = found.groups()
-        if escaped:
-            return found[0][1:]
-        value = self._environment.get(name)
-        if value or (value is not None and default is None):
+            return [expanded(item, f"{path}[{i}]", as_text) for i, item in enumerate(value)]
+        if not isinstance(value, str):
             return value
-        if default is None:
-            remedy = f"set it or write ${{env:{name}:-default}}"
-            self._missing[path] = f"{path or 'value'}: the environment variable {name} is not set; {remedy}"
-        return default or ""
+        whole = _REFERENCE.fullmatch(value)
+        text = _REFERENCE.sub(lambda found: _resolved(found, environment, missing, path), value)
+        return typed(text) if whole and not whole[1] and not as_text else text
+
+    return expanded(value, "", False)
+
+
+def _resolved(found: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str) -> str:
+    """What a reference stands for."""
+    escaped, name, default = found.groups()
+    if escaped:
+        return found[0][1:]
+    value = environment.get(name)
+    if value or (value is not None and default is None):
+        return value
+    if default is None:
+        remedy = f"set it or write ${{env:{name}:-default}}"
+        missing[path] = f"{path or 'value'}: the environment variable {name} is not set; {remedy}"
+    return default or ""
 
 
 def exposed_credentials(config: EvalConfig) -> list[str]:
@@ -171,20 +166,9 @@ def refuse_credentials(config: EvalConfig) -> None:
 MAX_DEPTH: Final = 50
 MAX_DIGITS: Final = 1000
 MAX_NODES: Final = 100_000  # after aliases are followed, so that a bomb of aliases is refused before it is walked
-_TAG: Final = "tag:yaml.org,2002:"
-_SPECIAL: Final = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
-# Part of the parser's message → the remedy.
-_REMEDIES: Final = (
-    ("'\\t'", "indent by blanks"),
-    ("another document", "keep one, and no --- within"),
-    ("undefined alias", "name it before by &, or quote the value"),
-    ("recursive", "write it out"),
-    ("deeper than", "flatten it"),
-    ("more than", "write less of it"),
-    ("unexpected end of stream", "close the quotes"),
-)
 _REMEDY: Final = (
-    "see that lines of one level begin below one another, that a blank follows each colon, and that brackets and quotes close"
+    "see that lines of one level begin below one another, indented by blanks, that a blank follows each colon, that brackets and "
+    "quotes close, and that special characters are quoted"
 )
 # An operator that YAML takes for a folded text (`>`) or a tag (`!`): the value has to be quoted.
 _UNQUOTED: Final = re.compile(r"(?:^|[:\-,\[{])\s*(>=|>|!=)\s*[0-9,\]}]?")
@@ -210,45 +194,22 @@ def parse(text: str, *, where: str) -> Any:
 
 def typed(text: str) -> Any:
     """What an unquoted scalar of this text would be: `typed("3")` is 3, `typed("on")` is text."""
-    for tag, pattern, first in _SCALARS:
-        if (not text or text[0] in first) and pattern.match(text):
-            try:
-                return _VALUES[tag](text)
-            except ValueError:  # a number of too many digits
-                return text
-    return text
-
-
-_SCALARS: Final = (  # kind, pattern, first characters; \Z because PyYAML only asks for a match
-    ("null", re.compile(r"(?:~|null|Null|NULL|)\Z"), "~nN"),
-    ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF"),
-    ("int", re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"), "-+0123456789"),
-    ("float", re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"), "-+.0123456789"),
-    ("float", re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"), "-+."),
-)
-
-
-def _int(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"a number of more than {MAX_DIGITS} digits")
-    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-
-
-def _float(text: str) -> float:
-    return float(_SPECIAL.get(text.lower(), text))
-
-
-_VALUES: Final = {"null": lambda _: None, "bool": lambda text: text.lower() == "true", "int": _int, "float": _float}
+    loader = _Loader("")
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    try:
+        return loader.construct_object(yaml.ScalarNode(tag, text))
+    except ValueError:  # a number of too many digits
+        return text
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's scanner and parser with the scalars of YAML 1.2 and limits on what may be written."""
+    """PyYAML's safe loader with the scalars of YAML 1.2 and limits on what may be written."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
-    yaml_constructors: ClassVar[dict[Any, Any]] = {}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+        self.deep_construct = True  # refuses what contains itself
         self._weights: dict[int, int] = {}
         self._depth = 0
 
@@ -256,13 +217,14 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels; flatten it", problem_mark=mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if id(node) not in self._weights:
             self._weights[id(node)] = self._weigh(node)
         if self._weights[id(node)] > MAX_NODES:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES} values once aliases are followed", problem_mark=mark)
+            problem = f"more than {MAX_NODES} values once aliases are followed; write less of it"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         return node
 
     def _weigh(self, node: Any) -> int:
@@ -273,9 +235,24 @@ class _Loader(yaml.SafeLoader):
         inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         return 1 + sum(self._weights[id(part)] for part in inner)
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Without merging by `<<`, which YAML 1.2 does not have, and without keys that stand twice."""
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value == "<<" and key.style is None:
+                problem = "YAML 1.2 merges nothing by <<; write the keys out, or let an alias stand for a whole value"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice; keep one", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
-def _scalar(kind: str) -> Any:
-    return lambda loader, node: _VALUES[kind](loader.construct_scalar(node))
+
+def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = node.value
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
 
 def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
@@ -284,38 +261,16 @@ def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
     return str(loader.construct_scalar(node))
 
 
-def _sequence(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
-    return [loader.construct_object(item, deep=True) for item in node.value]
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, Hashable):
-            raise yaml.MarkedYAMLError(
-                problem="a key that is no plain text; quote what has braces or brackets in it", problem_mark=key_node.start_mark
-            )
-        if key == "<<" and key_node.style is None:
-            problem = "YAML 1.2 merges nothing by <<; write the keys out, or let an alias stand for a whole value"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
-        if key in found:
-            raise yaml.MarkedYAMLError(problem=f"the key {key!r} is there twice; keep one", problem_mark=key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-def _refuse(_: _Loader, node: yaml.Node) -> Any:
-    raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} is not known here; quote the value", problem_mark=node.start_mark)
-
-
-for _kind, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(_TAG + _kind, _pattern, [*_first, ""] if _kind == "null" else list(_first))
-    _Loader.add_constructor(_TAG + _kind, _scalar(_kind))
-_Loader.add_constructor(_TAG + "str", _text)
-_Loader.add_constructor(_TAG + "seq", _sequence)
-_Loader.add_constructor(_TAG + "map", _mapping)
-_Loader.add_constructor(None, _refuse)
+for _kind, _pattern, _first in (  # \Z because PyYAML only asks for a match; `_first` are the first characters
+    ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
+    ("int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", "-+.0123456789"),
+    ("float", r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z", "-+."),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list(_first))
+_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+_Loader.add_constructor("tag:yaml.org,2002:str", _text)
 
 
 def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
@@ -328,7 +283,7 @@ def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
         if hint:
             return f"{where} line {line + 1}: {hint}"
     problem = " ".join(problem.split())
-    remedy = "" if "; " in problem else f"; {next((remedy for said, remedy in _REMEDIES if said in problem), _REMEDY)}"
+    remedy = "" if "; " in problem else f"; {_REMEDY}"
     return f"{where} line {mark.line + 1}, column {mark.column + 1}: {problem}{remedy}"
 
 
