@@ -83,23 +83,15 @@ class Matcher:
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
-        # Cheap conditions first: this is asked for every run and evaluation.
-        if draw >= self._sample or (self._outermost and not trajectory.outermost):
-            return False
-        if not self._names and not self._attributes:
-            return True
-        return all(fits(getattr(trajectory, name)) for name, fits in self._names) and self._has(trajectory.attributes)
+        return next(self.failed(trajectory, draw), None) is None
 
     def may_apply(self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]) -> bool:
         """Whether a run can meet every condition, of whose own span these names and the attributes are known."""
         fitting = draw < self._sample and all(fits(known[name]) for name, fits in self._names if name in known)
-        return fitting and self._has(attributes)
-
-    def _has(self, attributes: Mapping[str, Any]) -> bool:
-        return all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
+        return fitting and all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
 
     def failed(self, trajectory: Trajectory, draw: float) -> Iterator[FailedCondition]:
-        """The conditions that do not hold; none exactly where calling this object gives true."""
+        """The conditions that do not hold, cheap ones first."""
         match = self._match
         if draw >= self._sample:
             yield FailedCondition("sample", self._sample, draw)

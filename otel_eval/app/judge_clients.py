@@ -23,11 +23,11 @@ from otel_eval.scorers.judge import Judge, resolve_judge
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
 
-    _Kept = tuple[tuple[str, JudgeEndpoint, str | None], JudgeClient]
-
 __all__ = ["Clients", "dataset_counts", "judges_of", "open_dataset", "open_judge"]
 
 _log = logging.getLogger("otel_eval")
+
+_Endpoint = tuple[str, str, str | None]  # its place in the configuration, its block, its key if that is a variable
 
 
 _LONGEST_KEY: Final = 16 * 1024
@@ -73,22 +73,21 @@ class Clients:
 
     def __init__(self, count: Callable[..., None] | None = None) -> None:
         self._count: Final = count
-        self._kept: list[_Kept] = []  # of the last configuration
-        self._left: list[_Kept] = []
-        self._taken: list[_Kept] = []
+        self._kept: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
+        self._taken: dict[_Endpoint, JudgeClient] = {}  # of the one that is built
 
     @contextmanager
     def used(self) -> Iterator[None]:
         """A context in which a configuration is built; clients that it does not use are closed after it. On an error all stay."""
-        self._left, self._taken = list(self._kept), []
+        self._taken = {}
         token = _used.set(self)
         try:
             yield
         finally:
             _used.reset(token)
-        self._kept = self._taken
-        for _, client in self._left:
-            client.retire()
+        before, self._kept = self._kept, self._taken
+        for endpoint in before.keys() - self._kept.keys():
+            before[endpoint].retire()
 
     def client(self, given: JudgeEndpoint, where: str) -> Judge:
         """The client of an endpoint at its place in the configuration, a new one where the endpoint changed.
@@ -97,14 +96,10 @@ class Clients:
             ConfigError: its API key cannot be read.
         """
         key = _key(given, where)
-        wanted = (where, given, key if given.api_key_env else None)
-        found = next((each for each in self._left if each[0] == wanted), None)
-        if found is None:
-            found = (wanted, self._new(given, where, key))
-        else:
-            self._left.remove(found)
-        self._taken.append(found)
-        return found[1]
+        endpoint = (where, repr(given), key if given.api_key_env else None)
+        client = self._taken.get(endpoint) or self._kept.get(endpoint) or self._new(given, where, key)
+        self._taken[endpoint] = client
+        return client
 
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
         from otel_eval.judges.client import ClientSettings, JudgeClient  # deferred: it loads asyncio

@@ -7,8 +7,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
@@ -201,6 +202,8 @@ def _literal(pattern: str) -> str:
     return pattern if _WILD.isdisjoint(pattern) else ""
 
 
+_Call = tuple[Trajectory, "Future[Outcome]"]
+
 MOST_HUNG: Final = 3
 """Runs on which a scorer may hang before it is no longer called: each of them costs a thread until the process ends."""
 
@@ -245,47 +248,32 @@ class _Guarded:
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
         self._scorer, self._limit_s, self._on_timeout = scorer, limit_s, on_timeout
-        self._thread: _Thread | None = None
+        self._calls: SimpleQueue[_Call | None] | None = None  # of the thread that makes them
         self._times = 0
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         if self._times >= MOST_HUNG:
             return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_HUNG} runs")
-        if self._thread is None:
-            self._thread = _Thread(self._scorer)
-        outcome = self._thread.ask(trajectory, self._limit_s)
-        if outcome is not None:
-            return outcome
-        self._thread = None
+        if self._calls is None:
+            self._calls = SimpleQueue()
+            name = f"otel-eval-{self.name}"
+            threading.Thread(target=_make_calls, args=(self._scorer, self._calls), name=name, daemon=True).start()
+        outcome: Future[Outcome] = Future()
+        self._calls.put((trajectory, outcome))
+        try:
+            return outcome.result(self._limit_s)
+        except TimeoutError:
+            self._calls.put(None)  # the thread ends by itself should the call ever return
+        self._calls = None
         self._times += 1
         self._on_timeout(self.name, self._times)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 
-class _Thread:
-    """A thread that calls one scorer until a call does not return in time."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
-        self._trajectories: SimpleQueue[Trajectory | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
-        threading.Thread(target=self._work, name=f"otel-eval-{scorer.name}", daemon=True).start()
-
-    def ask(self, trajectory: Trajectory, within_s: float) -> Outcome | None:
-        """The outcome; None if it did not come in time, and then the thread ends by itself should it ever come."""
-        self._trajectories.put(trajectory)
+def _make_calls(scorer: Scorer, calls: SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        trajectory, outcome = call
         try:
-            return self._outcomes.get(timeout=within_s)
-        except Empty:
-            self._trajectories.put(None)
-            return None
-
-    def _work(self) -> None:
-        while (trajectory := self._trajectories.get()) is not None:
-            self._outcomes.put(self._outcome(trajectory))
-
-    def _outcome(self, trajectory: Trajectory) -> Outcome:
-        try:
-            return checked_outcome(self._scorer(trajectory))
+            outcome.set_result(checked_outcome(scorer(trajectory)))
         except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
-            return failed_from(error)
+            outcome.set_result(failed_from(error))
