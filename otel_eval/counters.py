@@ -151,7 +151,7 @@ class Outage:
             _log.info("export to %s works again after %.1f s; %d queued", self._name, time.monotonic() - since, queued)
 
 
-_PATIENCE_S: Final = 60.0
+_STALLED_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Progress:
         clock: monotonic seconds.
 
     Attributes:
-        patience_s: how long an evaluation may take before it counts as stalled.
+        stalled_after_s: how long an evaluation may take before it counts as stalled.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -187,7 +187,7 @@ class Progress:
         self._moved_at: float | None = None  # None: evaluation has not begun
         self._trace_id: bytes | None = None
         self._paused = ""
-        self.patience_s = _PATIENCE_S
+        self.stalled_after_s = _STALLED_S
 
     def began(self, trace_id: bytes) -> None:
         """The evaluation of a trace begins."""
@@ -216,6 +216,6 @@ class Progress:
         shown = "" if trace_id is None else trace_id.hex()
         if paused:
             return ProgressState("paused", for_s, paused, shown)
-        if for_s > self.patience_s and (trace_id is not None or is_due()):
+        if for_s > self.stalled_after_s and (trace_id is not None or is_due()):
             return ProgressState("stalled", for_s, f"evaluation has made no progress for {for_s:.0f} s", shown)
         return ProgressState("evaluating" if shown else "idle", for_s, "", shown)

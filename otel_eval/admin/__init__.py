@@ -195,9 +195,7 @@ class AdminServer(ConnectionServer):
         self._spare = Spare()
         try:
             # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
-            super().__init__(
-                place, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, patience_s=0.0, name="otel-eval-admin"
-            )
+            super().__init__(place, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, late_s=0.0, name="otel-eval-admin")
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"

@@ -79,19 +79,19 @@ class EvalSpanExporter(SpanExporter):
     ) -> None:
         self._settings: Final = load(config)
         self._inner, self._max_wait = inner, max_wait
-        self._tally: Final = Counters()
+        self._counters: Final = Counters()
         self._warnings: Final = Warnings()
-        self._others: Final = exporters_of(self._settings, self._tally)
-        self._outlet: Final = Fanout([_OnSpans(self), *self._others], self._tally)
+        self._others: Final = exporters_of(self._settings, self._counters)
+        self._fanout: Final = Fanout([_OnSpans(self), *self._others], self._counters)
         self._ending: Final = threading.Event()
         self._begin()
         in_each_child(self, EvalSpanExporter._begin)
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
-        patience_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
-        lines, clients = self._settings.exporters.jsonl is not None, Clients(self._tally.add)
-        engine = engine_of(self._settings, Guard(patience_s, self._tally), lines=lines, clients=clients)
+        timeout_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
+        lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
+        engine = engine_of(self._settings, Guard(timeout_s, self._counters), lines=lines, clients=clients)
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
@@ -99,7 +99,7 @@ class EvalSpanExporter(SpanExporter):
         self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
         self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, one_process=True)
-        emit, watch = self._diagnostics.counted(self._outlet.export), self._diagnostics.evaluated
+        emit, watch = self._diagnostics.counted(self._fanout.export), self._diagnostics.evaluated
         later = later_of(self._settings, engine, emit)
         self._core = Pipeline(
             engine,
@@ -138,7 +138,7 @@ class EvalSpanExporter(SpanExporter):
             frames = frames_of([span for span in spans if _judgeable(span)])
             roots = self._waiting.chosen(frames)
         except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
-            self._tally.add("exporter.unread_spans", len(spans))
+            self._counters.add("exporter.unread_spans", len(spans))
             self._warnings.once("unread", "spans were exported without being evaluated: %s", type(error).__name__)
             return spans
         held = {id(span): trace_id for trace_id, span_id, span in roots if self._held.hold(trace_id, span_id, span, now)}
@@ -175,7 +175,7 @@ class EvalSpanExporter(SpanExporter):
         ]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
         if not placed:
-            self._tally.add("exporter.scores_unplaced", len(events))
+            self._counters.add("exporter.scores_unplaced", len(events))
         return placed
 
     def _evaluated(self, *trace_ids: bytes) -> None:
@@ -183,7 +183,7 @@ class EvalSpanExporter(SpanExporter):
 
     def _unscored(self, trace_ids: Collection[bytes]) -> None:
         if count := self._release(trace_ids):
-            self._tally.add("exporter.unscored_spans", count)
+            self._counters.add("exporter.unscored_spans", count)
 
     def _release(self, trace_ids: Collection[bytes]) -> int:
         released = self._held.release(trace_ids)
@@ -230,7 +230,7 @@ class EvalSpanExporter(SpanExporter):
         except Exception as error:  # noqa: BLE001 - an error of the inner exporter must not end the thread
             problem = type(error).__name__
         if problem:
-            self._tally.add("exporter.failed_spans", len(spans))
+            self._counters.add("exporter.failed_spans", len(spans))
             self._warnings.once("inner", "runs' spans could not be exported with their scores: %s", problem)
         return not problem
 
@@ -242,7 +242,7 @@ class EvalSpanExporter(SpanExporter):
         self._let_go(self._held.waiting(), timeout_millis / 2000)
         done = self._leave(max(0.0, deadline - time.monotonic()))
         came = self._core.wait(max(0.0, deadline - time.monotonic()) * 0.7)
-        flushed = self._outlet.flush(max(0.0, deadline - time.monotonic())) and came
+        flushed = self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
         return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
 
     def shutdown(self) -> None:
@@ -255,17 +255,17 @@ class EvalSpanExporter(SpanExporter):
         self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
         self._unscored(self._held.waiting())
         if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
-            self._tally.add("exporter.failed_spans", len(self._leaving))
+            self._counters.add("exporter.failed_spans", len(self._leaving))
             self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))
         self._warn_of_limits()
-        self._outlet.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
+        self._fanout.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
         self._diagnostics.end()
         self._inner.shutdown()
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part, and the number of held spans."""
-        waiting = self._diagnostics.counts() | self._outlet.counts() | {"exporter.held_spans": len(self._held)}
-        return self._core.counts() | self._tally.snapshot() | dataset_counts() | waiting
+        waiting = self._diagnostics.counts() | self._fanout.counts() | {"exporter.held_spans": len(self._held)}
+        return self._core.counts() | self._counters.snapshot() | dataset_counts() | waiting
 
 
 class _OnSpans(Exporter):

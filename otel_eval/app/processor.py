@@ -82,7 +82,7 @@ class EvalSpanProcessor(InProcessSource):
                 only=not exporters,
             )
             exporters.append(global_exporter)
-        self._outlet = Fanout(exporters, counters)
+        self._fanout = Fanout(exporters, counters)
         self._providers = (tracer_provider, logger_provider, meter_provider)
         self._settings, self._counters = settings, counters
         self._begin()
@@ -94,7 +94,7 @@ class EvalSpanProcessor(InProcessSource):
             forked=self._begin,
             began_before=self._note_early,
             tick=self._expire,
-            blocked=self._outlet.blocked_s,
+            blocked=self._fanout.blocked_s,
             is_agent=lambda view, scope_name: self._engine.describes_agent(view, scope_name),
             reserve=lambda size: self._core.reserve(size),
             # One span more, so that the core sees that a limit cut it.
@@ -107,12 +107,12 @@ class EvalSpanProcessor(InProcessSource):
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
         self._engine = engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
-        emit = self._diagnostics.counted(self._outlet.export)
+        emit = self._diagnostics.counted(self._fanout.export)
         later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        self._expected, self._expects = ExpectedResults(self._outlet.expect, engine), False
+        self._expected, self._expects = ExpectedResults(self._fanout.expect, engine), False
         self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
         self._core = Pipeline(
             engine,
@@ -142,13 +142,13 @@ class EvalSpanProcessor(InProcessSource):
     def _deliver_all(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         came = self._core.wait(timeout_s * _FOR_JUDGES)
-        return self._outlet.flush(max(0.0, deadline - time.monotonic())) and came
+        return self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
 
     def _end(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         self._core.stop_waiting(timeout_s * _FOR_JUDGES)
-        longest_s = DELIVERY_S / 2 if self._outlet.blocked_s() else DELIVERY_S
-        self._outlet.close(max(0.0, min(longest_s, deadline - time.monotonic())))
+        longest_s = DELIVERY_S / 2 if self._fanout.blocked_s() else DELIVERY_S
+        self._fanout.close(max(0.0, min(longest_s, deadline - time.monotonic())))
         if not self.is_doubled:
             self._diagnostics.end()
 
@@ -181,7 +181,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
-        mine = self._diagnostics.counts() | self._outlet.counts() | self._counters.snapshot() | dataset_counts()
+        mine = self._diagnostics.counts() | self._fanout.counts() | self._counters.snapshot() | dataset_counts()
         core, source = self._core.counts(), super().counts()
         held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
         return core | source | mine | held

@@ -102,8 +102,8 @@ class Server:
         self._metrics: Final = metrics_of(config, self._counters)
         # Results of detached runs are measured when they are final.
         metrics = [FinalResults(self._metrics)] if self._metrics else []
-        self._outlet: Final = Fanout([*forward, *metrics], self._counters)
-        self._expected: Final = ExpectedResults(self._outlet.expect, engine) if self._metrics else None
+        self._fanout: Final = Fanout([*forward, *metrics], self._counters)
+        self._expected: Final = ExpectedResults(self._fanout.expect, engine) if self._metrics else None
         evaluated = self._forward.evaluated if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)
@@ -115,7 +115,7 @@ class Server:
             later=self._later,
             journal=self._durable,
             backpressure=self._delivery.backpressure,
-            final=self._outlet.final,
+            final=self._fanout.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
             between=self._between,
@@ -147,7 +147,7 @@ class Server:
 
         engine = self._engine_of(config)  # of its own: an engine works on one thread
         note = self._expected.note if self._expected is not None else lambda _: None
-        hooks = {"final": self._outlet.final, "watch": self._diagnostics.evaluated}
+        hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated}
         return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._send, note, **hooks)
 
     @property
@@ -177,7 +177,7 @@ class Server:
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
     def _send_out(self, report: Report) -> None:
-        self._outlet.export(report)
+        self._fanout.export(report)
         if self._kafka:
             self._kafka.undelivered.made(report, len(self._delivery.exporters_for(report)))
         self._delivery.put(report)
@@ -298,8 +298,8 @@ class Server:
         left_s = max(0.1, deadline - time.monotonic())
         # With storage, what no endpoint accepts now is delivered after the next start.
         delivered = self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s) or self._durable is not None
-        flushed = self._outlet.flush(max(0.1, deadline - time.monotonic()))
-        self._outlet.close(max(0.1, deadline - time.monotonic()))
+        flushed = self._fanout.flush(max(0.1, deadline - time.monotonic()))
+        self._fanout.close(max(0.1, deadline - time.monotonic()))
         self._delivery.close(max(0.1, deadline - time.monotonic()))
         return delivered and flushed
 

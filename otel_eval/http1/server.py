@@ -177,7 +177,7 @@ class ConnectionServer(ThreadingHTTPServer):
         handler: of the requests of a connection.
         connections: at once.
         idle_s: how long a connection may wait for the next request, its headers included.
-        patience_s: how late a client must be to lose its connection when all are taken.
+        late_s: how late a client must be to lose its connection when all are taken.
         name: of the accepting thread.
 
     Raises:
@@ -195,14 +195,14 @@ class ConnectionServer(ThreadingHTTPServer):
         *,
         connections: int,
         idle_s: float,
-        patience_s: float,
+        late_s: float,
         name: str,
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
         self.idle_s: Final = idle_s
         self.stopping = False
-        self._patience_s: Final = patience_s
+        self._late_s: Final = late_s
         self._places = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
@@ -243,7 +243,7 @@ class ConnectionServer(ThreadingHTTPServer):
 
     def _make_room(self) -> bool:
         """End the connection whose client is late the longest."""
-        before = time.monotonic() - self._patience_s
+        before = time.monotonic() - self._late_s
         with self._lock:
             late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
             latest = min(late, key=late.__getitem__, default=None)

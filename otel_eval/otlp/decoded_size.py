@@ -101,10 +101,10 @@ def json_decoded_size(body: bytes) -> int:
 
 def _weigh(body: bytes, costs: tuple[int, ...], enough: int) -> int:
     """The walk that the extension does in C."""
-    return _Walk(body, costs, enough).weight
+    return _SizeWalk(body, costs, enough).weight
 
 
-class _Walk:
+class _SizeWalk:
     """Goes along the fields of a request, as deep as something costs."""
 
     __slots__ = ("_body", "_costs", "_enough", "weight")

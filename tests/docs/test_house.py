@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def test_a_module_has_a_size_and_a_docstring(path: Path) -> None:
     assert ast.get_docstring(ast.parse(text)), "the module has no docstring"
     assert text.count("\n") <= CEILING
     assert path.stem not in VAGUE
+
+
+def test_a_class_name_stands_once_and_no_function_shadows_its_module():
+    """A name means one thing, and `from package import name` has one meaning."""
+    defined = [(path, node) for path in MODULES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    classes = Counter(node.name for _, node in defined if isinstance(node, ast.ClassDef))
+    assert [name for name, count in classes.items() if count > 1] == []
+    functions = [(path, node.name) for path, node in defined if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
+    assert [place(path) for path, name in functions if name == path.stem] == []
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if not place(path).startswith(SPELLERS)], ids=place)

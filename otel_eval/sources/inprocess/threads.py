@@ -24,8 +24,8 @@ _STOP: Final = object()
 _LOOK_S: Final = 0.1
 
 
-class Worker:
-    """Serves what is put.
+class WorkerThread:
+    """A thread that serves a queue of items.
 
     Args:
         serve: called with each item; what it raises is logged once a minute and counted as a failure.

@@ -37,7 +37,7 @@ _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
-_PATIENCE_S: Final = 2.0  # with a client that is late with a handshake, a request or its body, when all connections are taken
+_LATE_S: Final = 2.0  # how late a client may be with a handshake, a request or its body when all connections are taken
 _GRACES: Final = 6  # this part of the time for a body may pass before its pace matters
 _HANDSHAKE_S: Final = 10.0
 _PLAIN: Final = ("", "identity", "none")
@@ -166,7 +166,7 @@ class OtlpHttpServer(ConnectionServer):
             _OtlpHandler,
             connections=limits.connections,
             idle_s=limits.idle_s,
-            patience_s=_PATIENCE_S,
+            late_s=_LATE_S,
             name="otel-eval-http",
         )
         self.handler, self.counters, self.limits = handler, counters, limits

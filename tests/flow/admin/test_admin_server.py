@@ -162,7 +162,7 @@ def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.
     _released.clear()
     evaluations = [{"name": "e", "scorers": [{"type": "readiness_waits"}]}]
     server, bound = begin(traces={"decision_wait": 0}, evaluations=evaluations, conventions={"records_tool_spans": ["t"]})
-    server._pipeline.progress.patience_s = 0.5
+    server._pipeline.progress.stalled_after_s = 0.5
     assert wait_for(server, "ready") == (200, "ready\n")
     send(bound, "a")
     try:
@@ -193,7 +193,7 @@ def test_it_stays_ready_while_an_exporter_holds_evaluation_up(begin: Begin) -> N
         server, bound = begin(
             traces={"decision_wait": 0}, exporters={"otlp": {"endpoint": endpoint, "signals": ["logs"]}, "max_queue": 1}
         )
-        server._pipeline.progress.patience_s = 0.2
+        server._pipeline.progress.stalled_after_s = 0.2
         send(bound, "a")
         status, body = wait_for(server, "paused")
         time.sleep(0.5)

@@ -188,7 +188,7 @@ def test_a_kill_during_an_evaluation_counts(receiver: Served) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_cannot_handle_sigterm_and_is_killed_counts(receiver: Served) -> None:
-    """As by an orchestrator whose liveness probe gets no answer: SIGTERM, some patience, SIGKILL."""
+    """As by an orchestrator whose liveness probe gets no answer: SIGTERM, a wait, SIGKILL."""
     receiver.start()
     assert receiver.post(lethal(POISON, "freeze")) == 200
     assert receiver.post(whole(1)) == 200
