@@ -37,10 +37,10 @@ def test_a_module_has_a_size_and_a_docstring(path: Path) -> None:
 
 def test_a_class_name_stands_once_and_no_function_shadows_its_module():
     """A name means one thing, and `from package import name` has one meaning."""
-    defined = [(path, node) for path in MODULES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    classes = Counter(node.name for _, node in defined if isinstance(node, ast.ClassDef))
+    modules = [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in MODULES]
+    classes = Counter(node.name for _, module in modules for node in ast.walk(module) if isinstance(node, ast.ClassDef))
+    functions = [(path, node.name) for path, module in modules for node in module.body if isinstance(node, ast.FunctionDef)]
     assert [name for name, count in classes.items() if count > 1] == []
-    functions = [(path, node.name) for path, node in defined if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
     assert [place(path) for path, name in functions if name == path.stem] == []
 
 
