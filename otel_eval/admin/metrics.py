@@ -218,7 +218,7 @@ def self_families(counts: Mapping[str, Any]) -> list[Family]:
     Args:
         counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
     """
-    found = [each for key, value in counts.items() if key != "requests" for each in _read(key, value)]
+    found = [each for key, value in counts.items() if key != "requests" for each in _families_of(key, value)]
     return sorted(joined_families([*found, *_outcomes(counts), *_of_process()]), key=lambda each: each.name)
 
 
@@ -236,7 +236,8 @@ def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", 
     return Family(PREFIX + name, kind, unit, f"in {unit}" if unit else "", [("", labels, value)])
 
 
-def _read(key: str, value: Any) -> Iterator[Family]:
+def _families_of(key: str, value: Any) -> Iterator[Family]:
+    """The metrics of one count."""
     if isinstance(value, Mapping):  # of the receiver, by transport
         name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
         for transport in ("grpc", "http"):

@@ -197,15 +197,15 @@ class EvalSpanExporter(SpanExporter):
             while self._core.step():
                 pass
             self._warn_of_limits()
-            self._let_go(self._held.waiting(time.monotonic() - self._max_wait))
+            self._release_evaluated(self._held.waiting(time.monotonic() - self._max_wait))
             self._leave(_SHUTDOWN_S)
 
     def _warn_of_limits(self) -> None:
         if self._core.counts()["traces_over_limit"]:
             self._warnings.once("limits", _EARLY, self._settings.traces.max_bytes, self._settings.traces.max_traces)
 
-    def _let_go(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
-        """Release these spans: with their scores if their trace can be evaluated in time, else without."""
+    def _release_evaluated(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
+        """Evaluate these traces and release their spans: with their scores if the evaluation ends in time, else without."""
         if trace_ids:
             self._core.close_now(trace_ids, timeout_s)
             self._unscored(trace_ids)
@@ -239,7 +239,7 @@ class EvalSpanExporter(SpanExporter):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Evaluate and export every span that was taken; False if not all of them were delivered in time."""
         deadline = time.monotonic() + timeout_millis / 1000
-        self._let_go(self._held.waiting(), timeout_millis / 2000)
+        self._release_evaluated(self._held.waiting(), timeout_millis / 2000)
         done = self._leave(max(0.0, deadline - time.monotonic()))
         came = self._core.wait(max(0.0, deadline - time.monotonic()) * 0.7)
         flushed = self._fanout.flush(max(0.0, deadline - time.monotonic())) and came

@@ -113,8 +113,8 @@ class AdminServices:
     ) -> None:
         self._endpoint: Final = given.endpoint
         self._pages: Final = (counts, readiness, given.allowed_hosts, scores)
-        self._site: AdminServer | None = None
-        self._beat: Final = _beat(given.otlp, given.service_instance_id, counts) if given.otlp else None
+        self._server: AdminServer | None = None
+        self._metrics: Final = _metrics_exporter(given.otlp, given.service_instance_id, counts) if given.otlp else None
         self.address: str | None = None
 
     def start(self) -> None:
@@ -124,19 +124,19 @@ class AdminServices:
             ConfigError: the address cannot be had.
         """
         if self._endpoint:
-            self._site = AdminServer(self._endpoint, *self._pages)
-            self._site.start()
-            self.address = self._site.address
-        if self._beat:
-            self._beat.start()
+            self._server = AdminServer(self._endpoint, *self._pages)
+            self._server.start()
+            self.address = self._server.address
+        if self._metrics:
+            self._metrics.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Send once more, then close the address."""
-        if self._beat:
-            self._beat.stop(timeout_s)
-        if self._site:
-            self._site.stop(_CLOSE_S)
-            self._site = None
+        """Export the metrics once more, then close the admin server."""
+        if self._metrics:
+            self._metrics.stop(timeout_s)
+        if self._server:
+            self._server.stop(_CLOSE_S)
+            self._server = None
 
 
 @contextmanager
@@ -156,7 +156,9 @@ def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float],
         raise
 
 
-def _beat(given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
+def _metrics_exporter(
+    given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]
+) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.exporters.otlp import SdkMetricExporter
     from otel_eval.exporters.result_requests import own_resource

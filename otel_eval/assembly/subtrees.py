@@ -295,7 +295,7 @@ class SpanTrees:
             trace.records -= len(trace.logs.pop(each, ()))
 
     def _share(self, trace: OpenSpans, spans: int) -> int:
-        """The size of so many open spans that leave them: of each alone it is not known, and now of none any more."""
+        """About the bytes of so many open spans that are taken out, as a share: sizes are known of few, and are forgotten."""
         trace.versions.clear()
         return (trace.size - self.kept.size) * spans // max(1, len(trace.frames))
 

@@ -21,7 +21,7 @@ from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 
 _LAST_S: Final = 0.5  # for tasks that are cancelled when the loop ends
-_BEAT_S: Final = 1.0
+_TICK_S: Final = 1.0
 
 
 class _ResolvingLoop(asyncio.SelectorEventLoop):
@@ -45,7 +45,7 @@ class LoopThread:
         self._loop: Final = _ResolvingLoop()
         self.slots: Final = asyncio.Semaphore(slots)
         self._tasks: Final[set[asyncio.Task[None]]] = set()  # of the loop's thread
-        self._beat = time.monotonic()
+        self._alive_at = time.monotonic()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             self._thread.start()
@@ -59,8 +59,8 @@ class LoopThread:
         self._wind_up()
 
     def _tick(self) -> None:
-        self._beat = time.monotonic()
-        self._loop.call_later(_BEAT_S, self._tick)
+        self._alive_at = time.monotonic()
+        self._loop.call_later(_TICK_S, self._tick)
 
     def _wind_up(self) -> None:
         """End what is left and what it holds open."""
@@ -76,8 +76,8 @@ class LoopThread:
         return self._thread is not None
 
     def is_blocked(self, for_s: float) -> bool:
-        """Whether something has not let go of the loop for so long."""
-        return self._thread is not None and time.monotonic() - self._beat > for_s + _BEAT_S
+        """Whether something has blocked the loop for so long."""
+        return self._thread is not None and time.monotonic() - self._alive_at > for_s + _TICK_S
 
     def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Have the loop run the coroutine. From any thread; never blocks."""
@@ -298,7 +298,7 @@ _CALL: Final = 400
 
 
 def trajectory_size(run: Trajectory) -> int:
-    """Bytes, within a factor of two or so.
+    """About how many bytes a trajectory takes in memory, within a factor of two.
 
     >>> trajectory_size(Trajectory(output="x" * 10_000)) // 1000
     10

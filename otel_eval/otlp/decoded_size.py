@@ -100,7 +100,7 @@ def json_decoded_size(body: bytes) -> int:
 
 
 def _weigh(body: bytes, costs: tuple[int, ...], enough: int) -> int:
-    """The walk that the extension does in C."""
+    """The decoded size, which the extension computes in C."""
     return _SizeWalk(body, costs, enough).weight
 
 

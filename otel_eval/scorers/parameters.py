@@ -171,7 +171,7 @@ class Selection:
     exclude: Names = Names(())
 
     def matcher(self) -> Callable[[str], bool] | None:
-        """True for a name to look at; None if every name is."""
+        """A function that is true for the names to look at; None if these are all names."""
         if not self.include.patterns and not self.exclude.patterns:
             return None
         include, exclude = self.include.matcher(), self.exclude.matcher()

@@ -231,7 +231,7 @@ def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> li
 
 
 def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Steps | None = None) -> list[tuple[int, int]]:
-    """As `assign`, where every row weighs the same on columns that are alike: by column the first one that it is like.
+    """As `assign`, where each row has equal weights in columns of one kind; `alike` has for each column the first of its kind.
 
     >>> assign_kinds([{0: 0.5, 1: 0.5, 2: 1.0}] * 2, [0, 0, 2])
     [(0, 0), (1, 2)]

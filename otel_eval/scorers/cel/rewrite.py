@@ -236,7 +236,7 @@ def _summands(node: Expr) -> list[Expr]:
 
 
 def _replaced(node: Expr, summands: Iterator[Expr]) -> Expr:
-    """The same sum of others."""
+    """The sum with its summands replaced, in order."""
     if not _is_sum(node):
         return next(summands)
     return replace(node, parts=tuple(_replaced(part, summands) for part in node.parts))

@@ -25,7 +25,7 @@ def nodes(key: str, value: Any) -> Nodes:
     """The nodes of a tree, with their expressions compiled.
 
     Raises:
-        ConfigError: with every problem of the nodes by themselves, or else between them, as far as the root does not matter.
+        ConfigError: with every problem of single nodes, or, if there is none, every problem between nodes.
     """
     found = parse_nodes(key, value)
     labels = _labels(key, found.by_name)

@@ -70,11 +70,11 @@ def _list(document: dict[str, Any], key: str) -> list[Any]:
 def _each(key: str, parts: Iterable[Any], frame: Frame, say: Say) -> Iterator[SpanBatch]:
     for number, part in enumerate(parts):
         inside = placed(say, f"{key}[{number}]")
-        yield from _apart(frame(part, inside), inside)
+        yield from _usable(frame(part, inside), inside)
 
 
-def _apart(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
-    """The same, unless it cannot be used: that costs itself, not the others."""
+def _usable(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
+    """The batches up to one that cannot be used, which is reported: parts beside this one are still read."""
     try:
         yield from batches
     except BrokenJson:
@@ -224,7 +224,7 @@ def stream_documents(cursor: Cursor, say: Say) -> Iterator[SpanBatch]:
     """
     yield from _document(cursor, say, 0)
     while cursor.peek():
-        yield from _apart(_document(cursor, say, 0), say)
+        yield from _usable(_document(cursor, say, 0), say)
 
 
 def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
@@ -246,7 +246,7 @@ def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
         if key in _GROUPS and first == "[":
             yield from _each(key, cursor.elements(), partial(_group, cursor, _GROUPS[key]), say)
         elif key == "trace" and first == "{":
-            yield from _apart(_document(cursor, say, depth + 1), problems.append)
+            yield from _usable(_document(cursor, say, depth + 1), problems.append)
         elif key == "data" and first == "[":
             yield from _each(key, cursor.elements(), lambda _, inside: _frame_jaeger(cursor.value(), inside), say)
         else:
@@ -276,17 +276,17 @@ def _group(cursor: Cursor, name: str, _: int, say: Say) -> Iterator[SpanBatch]:
 def _scope(cursor: Cursor, frame: Callable[[Any], Iterator[SpanBatch]], say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one scope, some at a time."""
     if cursor.peek() != "{":
-        yield from _apart(frame(cursor.value()), say)
+        yield from _usable(frame(cursor.value()), say)
         return
     scope: dict[str, Any] = {}
     for key in cursor.members():
         if key in MEMBERS and not scope.keys().isdisjoint(_SCOPE) and cursor.peek() == "[":
             for some in _some(cursor):
-                yield from _apart(frame({**scope, key: some}), say)
+                yield from _usable(frame({**scope, key: some}), say)
         else:
             scope[key] = cursor.value()
     if not scope.keys().isdisjoint(MEMBERS):
-        yield from _apart(frame(scope), say)
+        yield from _usable(frame(scope), say)
 
 
 def _some(cursor: Cursor) -> Iterator[list[Any]]:

@@ -203,6 +203,7 @@ class InProcessSource(SpanProcessor):
         self._limiter.look()
 
     def _serve(self, item: LiveTrace | EndedSpans | DetachRequest) -> None:
+        """On the worker: hand the spans of a queued trace over to the pipeline, or look for runs that can be detached."""
         if self._inactive:
             return
         if isinstance(item, DetachRequest):

@@ -123,7 +123,7 @@ class Recorder:
         under_way.discard(context[1])
         entry.live.pop(context[1], None)
         if not under_way or entry.closed or len(spans) > entry.room:
-            self._turn(entry, span)
+            self._complete_or_limit(entry, span)
             return True
         return False
 
@@ -190,10 +190,10 @@ class Recorder:
         entry = self._entry(trace_id)
         entry.early = True
         entry.spans.append(span)
-        self._turn(entry, span)
+        self._complete_or_limit(entry, span)
 
-    def _turn(self, entry: LiveTrace, span: ReadableSpan) -> None:
-        """Something other than one more span: nothing open, closed meanwhile, or too many."""
+    def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
+        """Handle a span that may complete the trace, comes after it was closed, or exceeds a limit."""
         if entry.closed:
             self._late(entry, span)
             return

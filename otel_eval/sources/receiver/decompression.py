@@ -66,7 +66,7 @@ def gunzip(data: bytes, limit: int, reservation: Reservation) -> bytes:
 
 
 def detect_compression(data: bytes) -> str:
-    """What a message of protobuf was packed with, by its first bytes; "" if with nothing.
+    """The compression of a protobuf message by its first bytes, "" if it is not compressed.
 
     No message of OTLP begins like gzip (a field of a type that does not exist) or zlib (a number as field 15).
     """

@@ -214,7 +214,7 @@ class DecodingHandler(ExportHandler):
         self._max_attributes = max_attributes
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
-        """Ask for the room that reading and evaluating will take, before anything is read."""
+        """Reserve the memory that reading and evaluating the request will take, before it is read."""
         weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, self._most)
         if weight > self._most:
             raise RequestTooLarge(

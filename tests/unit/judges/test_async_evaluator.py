@@ -233,7 +233,7 @@ def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCap
 
 def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
     """Those that come after the limit of time run on another thread; there are not many of these."""
-    monkeypatch.setattr(judges, "_BEAT_S", 0.05)
+    monkeypatch.setattr(judges, "_TICK_S", 0.05)
     blocking, before = Blocking(), threading.active_count()
     with running(timeout_s=0.1, max_queue=2) as (later, seen):
         for _ in range(5):
