@@ -11,7 +11,7 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.server_wiring import AdminServices, MakeReceiver, forward_of, max_attributes_of, receiver_of, starting
+from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, Guard, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
@@ -75,14 +75,13 @@ class Server:
     Args:
         config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. Of its
             `workers` this is one process: `app.workers.front.FrontServer` starts several.
-        receive: makes the receiver.
-        has_pages: whether it serves its admin pages itself.
+        listens: whether it has addresses, for requests and for the admin server; else requests come by `take`.
 
     Raises:
         ConfigError: an exporter cannot be opened, or storage holds traces of several workers.
     """
 
-    def __init__(self, config: EvalConfig, receive: MakeReceiver = receiver_of, *, has_pages: bool = True) -> None:
+    def __init__(self, config: EvalConfig, *, listens: bool = True) -> None:
         self._config: Final = config
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
@@ -123,14 +122,15 @@ class Server:
         )
         relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
         intake = _Intake(self._pipeline, self._expected)
-        self._receiver: Final = receive(config.receivers.otlp, intake, relay, lambda: self.readiness().ready)
+        self._receiver: Final = receiver_of(config.receivers.otlp, intake, relay, lambda: self.readiness().ready, listens=listens)
+        self.take: Final = self._receiver.take
         self._memory: Final = IdleMemory(
             lambda: self._receiver.counters.get("requests"),
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
         self._kafka: Final = self._kafka_of(config) if config.receivers.kafka else None
-        pages = config.telemetry if has_pages else Telemetry(endpoint=None)
+        pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self.counts, self.readiness, self.scores)
 
     def _between(self) -> None:

@@ -37,21 +37,28 @@ def max_attributes_of(config: EvalConfig) -> int:
 _CLOSE_S: Final = 1.0  # for pages that are being answered
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
-MakeReceiver = Callable[[OtlpReceiver | None, Consumer, "Relay | None", Callable[[], bool]], OtlpServer]
-"""From the configuration, what takes the requests, what forwards them, and whether evaluation makes progress."""
-
 
 def receiver_of(
-    given: OtlpReceiver | None, intake: Consumer | None, relay: Relay | None, ready: Callable[[], bool], **more: Any
+    given: OtlpReceiver | None,
+    intake: Consumer | None,
+    relay: Relay | None,
+    ready: Callable[[], bool],
+    *,
+    listens: bool = True,
+    **more: Any,
 ) -> OtlpServer:
-    """The receiver, not listening yet, without a transport if it is off; `more` as `OtlpServer` has it.
+    """The receiver, not listening yet, without a transport if it is off.
+
+    Args:
+        listens: False: whatever is configured, no transport is on.
+        more: as `OtlpServer` has it.
 
     Raises:
         ConfigError: a token cannot be had.
     """
     if given is None:
-        return OtlpServer(grpc=None, http=None, consumer=intake, **more)
-    grpc, http = given.protocols.grpc, given.protocols.http
+        return OtlpServer(grpc=None, http=None, consumer=intake, relay=relay, **more)
+    grpc, http = (given.protocols.grpc, given.protocols.http) if listens else (None, None)
     return OtlpServer(
         grpc=grpc.endpoint if grpc else None,
         http=http.endpoint if http else None,
@@ -61,7 +68,7 @@ def receiver_of(
         max_attributes=given.max_attributes,
         grpc_tls=_tls(grpc.tls if grpc else None),
         http_tls=_tls(http.tls if http else None),
-        tokens=_tokens(given.auth),
+        tokens=_tokens(given.auth) if listens else None,
         relay=relay,
         ready=ready,
         **more,

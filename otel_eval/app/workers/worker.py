@@ -20,50 +20,16 @@ from typing import Any, Final
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family
 from otel_eval.app.server import Server
-from otel_eval.app.server_wiring import max_message_size
-from otel_eval.config import EvalConfig, OtlpReceiver
+from otel_eval.config import EvalConfig
 from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError, OtelEvalError
-from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver import Bound, Consumer, OtlpServer, Relay
+from otel_eval.otlp import Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
 
 __all__ = ["Worker", "work"]
 
-_OF_ITEMS: Final = ("_spans", "_logs", "_metrics")  # counters; the front counts requests, and those that failed
 _STOP_S: Final = 10.0  # to end in when the front is gone
 _MARGIN_S: Final = 2.0
-
-
-class PartReceiver(OtlpServer):
-    """The receiver of a worker: it listens nowhere, because parts of requests come from the front."""
-
-    def __init__(self, given: OtlpReceiver, consumer: Consumer, relay: Relay | None) -> None:
-        limits: dict[str, Any] = {"max_body_bytes": max_message_size(given), "max_inflight_bytes": given.max_inflight_size}
-        limits["max_attributes"] = given.max_attributes
-        super().__init__(grpc=None, http=None, consumer=consumer, relay=relay, **limits)
-        self._started = False
-
-    def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
-        """Deal with a part of a request that came by that transport."""
-        return self._handler.take(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests are taken."""
-        return self._started and not self._memory_limiter.closed
-
-    def fit(self, limit: int | None) -> None:
-        """Nothing: the front limits the connections."""
-
-    def start(self) -> Bound:
-        """Take requests; there is no address."""
-        self._started = True
-        return super().start()
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """What was in requests; the front counts the requests."""
-        return {name: counts for name, counts in super().counts().items() if name.endswith(_OF_ITEMS)}
 
 
 class Worker:
@@ -73,12 +39,7 @@ class Worker:
         self._number: Final = number
         self._stop: Final = threading.Lock()  # one stops it
         self._stopped: bool | None = None
-        self._receiver: PartReceiver
-        self._server: Final = Server(config, self._make, has_pages=False)
-
-    def _make(self, given: OtlpReceiver | None, consumer: Consumer, relay: Relay | None, _: Callable[[], bool]) -> PartReceiver:
-        self._receiver = PartReceiver(given or OtlpReceiver(), consumer, relay)
-        return self._receiver
+        self._server: Final = Server(config, listens=False)
 
     def start(self) -> None:
         """Take requests.
@@ -90,7 +51,7 @@ class Worker:
 
     def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
         """Deal with a part of a request that came by that transport; raises as `ExportHandler.take` does."""
-        return self._receiver.take(transport, signal, body)
+        return self._server.take(transport, signal, body)
 
     def look(self) -> tuple[dict[str, Any], Readiness]:
         """What was counted, and whether it works."""

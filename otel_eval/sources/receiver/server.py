@@ -15,9 +15,10 @@ from typing import Final
 from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, Relay, counts_by_transport
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, ExportResponse, Relay, counts_by_transport
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
 from otel_eval.sources.receiver.memory import MemoryLimiter
@@ -108,6 +109,7 @@ class OtlpServer:
         self._handler = handler(memory_limiter=self._memory_limiter, counters=self.counters, most_bytes=most)
         self._grpc: OtlpGrpcServer | None = None
         self._http: OtlpHttpServer | None = None
+        self._started = False
 
     def start(self) -> Bound:
         """Listen and serve.
@@ -128,6 +130,7 @@ class OtlpServer:
         for server in (self._grpc, self._http):
             if server:
                 server.start()
+        self._started = True
         return Bound(bound_grpc, bound_http)
 
     def fit(self, limit: int | None) -> None:
@@ -145,7 +148,11 @@ class OtlpServer:
     @property
     def is_open(self) -> bool:
         """Whether requests are taken."""
-        return (self._grpc is not None or self._http is not None) and not self._memory_limiter.closed
+        return self._started and not self._memory_limiter.closed
+
+    def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
+        """Deal with a request in protobuf that came to another process by that transport; raises as `ExportHandler.take` does."""
+        return self._handler.take(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
 
     def _bind_grpc(self, address: str) -> str:
         host, port = _parsed("grpc", address)
