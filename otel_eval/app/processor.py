@@ -112,7 +112,7 @@ class EvalSpanProcessor(InProcessSource):
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        self._expected, self._expects = ExpectedResults(self._fanout.expect, engine), False
+        self._expected, self._expects = ExpectedResults(self._fanout, engine), False
         self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
         self._core = Pipeline(
             engine,

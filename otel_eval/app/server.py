@@ -102,7 +102,7 @@ class Server:
         # Results of detached runs are measured when they are final.
         metrics = [FinalResults(self._metrics)] if self._metrics else []
         self._fanout: Final = Fanout([*forward, *metrics], self._counters)
-        self._expected: Final = ExpectedResults(self._fanout.expect, engine) if self._metrics else None
+        self._expected: Final = ExpectedResults(self._fanout, engine) if self._metrics else None
         evaluated = self._forward.evaluated if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
@@ -20,8 +20,9 @@ from otel_eval.conventions import TABLES, Convention
 from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet
+from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import Scorer, SpanReader
+from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
@@ -151,11 +152,11 @@ class ExpectedResults:
     spans are looked at in a second, on the worker: an agent that is missed under load is found with its next run or result.
 
     Args:
-        expect: called with an evaluation, its scorers, a service and an agent, as `Exporter.expect`.
+        exporters: their counters begin at 0.
     """
 
-    def __init__(self, expect: Callable[[str, Sequence[Scorer], str, str], None], engine: Engine) -> None:
-        self._expect: Final = expect
+    def __init__(self, exporters: Fanout, engine: Engine) -> None:
+        self._exporters: Final = exporters
         self._spans: deque[Any] = deque()
         self.use_engine(engine)
 
@@ -170,9 +171,9 @@ class ExpectedResults:
     def start(self) -> None:
         """Expect what the configuration names; a service or agent that it leaves open is no label."""
         for each, _, _ in self._evaluations:
-            self._expect(each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent))
+            self._exporters.expect(each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent))
 
-    def note(self, spans: Iterable[tuple[bytes, bytes, Any, int]]) -> None:
+    def note(self, spans: Iterable[SpanFrame]) -> None:
         """Keep the first of the spans that arrived, if there is room; called by the threads of requests."""
         for _, _, frame, size in spans:
             if len(self._spans) >= _MOST_SPANS:
@@ -195,7 +196,7 @@ class ExpectedResults:
             self._seen.add((service, agent))
         for each, for_service, for_agent in self._evaluations:
             if for_service(service) and for_agent(agent):
-                self._expect(each.name, each.scorers, service, agent)
+                self._exporters.expect(each.name, each.scorers, service, agent)
 
 
 def _literal(pattern: str) -> str:
@@ -228,18 +229,19 @@ class Guard:
         """The scorer, wrapped if it is a user's; asynchronous ones have a limit of their own."""
         if is_own_scorer(scorer) or getattr(scorer, "asynchronous", False):
             return scorer
-        return _Guarded(scorer, self._limit_s, self._hung)
+        return _Guarded(scorer, self._limit_s, self)
 
-    def _hung(self, scorer: str, times: int) -> None:
+    def note_timeout(self, scorer: str, times: int) -> None:
+        """Count and log that a scorer did not return in time, for so many runs by now."""
         self._counters.add("scorers.hung", scorer=scorer)
-        fate = "it is no longer called" if times >= MOST_HUNG else "this run goes without it"
-        self._warnings.say(f"{scorer}{times}", "scorer %s did not return within %g s; %s", scorer, self._limit_s, fate)
+        effect = "it is no longer called" if times >= MOST_HUNG else "this run goes without it"
+        self._warnings.say(f"{scorer}{times}", "scorer %s did not return within %g s; %s", scorer, self._limit_s, effect)
 
 
 class _Guarded:
     """One scorer, called on a thread of its own. Called for one run at a time."""
 
-    def __init__(self, scorer: Scorer, limit_s: float, on_timeout: Callable[[str, int], None]) -> None:
+    def __init__(self, scorer: Scorer, limit_s: float, guard: Guard) -> None:
         self.name: Final = scorer.name
         self.type: Final = scorer.type
         self.version: Final = scorer.version
@@ -247,7 +249,7 @@ class _Guarded:
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
-        self._scorer, self._limit_s, self._on_timeout = scorer, limit_s, on_timeout
+        self._scorer, self._limit_s, self._guard = scorer, limit_s, guard
         self._calls: SimpleQueue[_Call | None] | None = None  # of the thread that makes them
         self._times = 0
 
@@ -266,7 +268,7 @@ class _Guarded:
             self._calls.put(None)  # the thread ends by itself should the call ever return
         self._calls = None
         self._times += 1
-        self._on_timeout(self.name, self._times)
+        self._guard.note_timeout(self.name, self._times)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 
