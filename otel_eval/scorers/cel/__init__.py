@@ -37,7 +37,6 @@ _NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
 _NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
 
 
-_MOST_ACTIVATIONS: Final = 4
 _SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
 
 
@@ -75,11 +74,9 @@ class ExpressionEvaluator:
     def __init__(self, bound: Bindings) -> None:
         self._bound = bound
         self._plain: Any = None
-        self._labelled: dict[frozenset[str], Any] = {}  # by what is looked at
         self._known: dict[str, Any] = {}
         self._unfit: dict[str, Unavailable] = {}
-        # An activation keeps all that was made with it.
-        self._memory, self._labelled_memory = Memory(), Memory()
+        self._memory = Memory()
 
     def lacks(self, program: Program) -> bool:
         """Whether a fact of the run that is looked at was not recorded, so that the program hardly gives a value."""
@@ -91,7 +88,6 @@ class ExpressionEvaluator:
             self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
         except Unavailable as unavailable:  # matters only to those that look at it
             self._unfit[label] = unavailable
-        self._forget()
 
     def of(self, program: Program) -> Any:
         """The value, of plain Python types.
@@ -100,10 +96,13 @@ class ExpressionEvaluator:
             Unavailable: something that decides was not recorded, or is too large.
             InvalidExpression: the expression does not go with what was recorded.
         """
-        activation = self._labelled.get(program.reading.names) if program.labels else self._plain
-        if activation is None:
-            activation = self._prepared(program)
-        (self._labelled_memory if program.labels else self._memory).use()
+        if program.labels:
+            activation, memory = self._labelled(program), Memory(self._memory)  # it is freed with its activation
+        else:
+            if self._plain is None:
+                self._plain = program._environment.Activation(self._bound.values)
+            activation, memory = self._plain, self._memory
+        memory.use()
         try:
             found = program._expression.eval(activation)
             value = found.value() if program.returns in _SCALARS else plain_value(found, heavy=program.heavy)
@@ -115,27 +114,18 @@ class ExpressionEvaluator:
             raise self._told(value, program)
         return value
 
-    def _prepared(self, program: Program) -> Any:
+    def _labelled(self, program: Program) -> Any:
+        """An activation with the labels and variables that the program names, because all that is bound is converted."""
         for label in program.labels & self._unfit.keys():
             raise self._unfit[label]
-        if not program.labels:
-            activation = self._plain = program._environment.Activation(self._bound.values)
-            return activation
-        if len(self._labelled) >= _MOST_ACTIVATIONS:
-            self._forget()
-        names = program.reading.names  # nothing else, because all that is bound is converted
+        names = program.reading.names
         values = {name: value for name, value in (*self._bound.values.items(), *self._known.items()) if name in names}
-        activation = self._labelled[names] = program._environment.Activation(values)
-        return activation
+        return program._environment.Activation(values)
 
     def renew(self) -> None:
         """Give back the memory of what was evaluated, if there was too much."""
         if self._memory.left < 0:
-            self._plain, self._memory = None, Memory()
-
-    def _forget(self) -> None:
-        self._labelled.clear()
-        self._labelled_memory = Memory()
+            self._plain, self._memory = None, Memory(self._memory)
 
     def _told(self, message: str, program: Program) -> Exception:
         too_large = _TOO_LARGE.fullmatch(message)

@@ -182,13 +182,17 @@ _PASSED_ITEM: Final = 112  # of a list that is handed to or from Python
 
 
 class Memory:
-    """What is left for an evaluation, and the texts that it searches."""
+    """What is left for an evaluation, and the texts that it searches.
+
+    Args:
+        before: of an evaluation whose searches count here as well.
+    """
 
     __slots__ = ("left", "searched", "texts")
 
-    def __init__(self) -> None:
+    def __init__(self, before: Memory | None = None) -> None:
         self.left = BUDGET
-        self.searched = 0
+        self.searched: list[int] = before.searched if before else [0]  # a list, so that it can be shared
         self.texts: list[str] = []
 
     def use(self) -> None:
@@ -267,8 +271,8 @@ def _find(number: int, sought: str) -> bool:
     """Whether something is in a text. Python takes about half the time of the evaluator where much of it is nearly found."""
     memory = _MEMORY.get()
     text = memory.texts[number - 1]
-    memory.searched += len(text)
-    if memory.searched > MOST_SEARCHED:
+    memory.searched[0] += len(text)
+    if memory.searched[0] > MOST_SEARCHED:
         raise ValueError(f"{TOO_LARGE}: more than {MOST_SEARCHED} characters to search")
     spend(text_size(sought))
     return sought[:1] in text and sought in text  # one character is found many times faster
