@@ -186,7 +186,8 @@ class Dag(AskingScorer):
             data = shown_of(node, trajectory, found, labels)
             if isinstance(data, Skipped):
                 return data
-            return await answered(self.judge, node, self.prompt_for(node, data), data)
+            answer = await answered(self.judge, node, self.prompt_for(node, data), data)
+            return NodeAnswer(answer.value) if isinstance(answer, NodeAnswer) and not self.include_content else answer
 
         try:
             evaluation = ExpressionEvaluator(bind(self.reading, trajectory, found))
@@ -197,8 +198,8 @@ class Dag(AskingScorer):
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
-        said = _way(self.plan.nodes, walked.path, with_reasons=self.include_content)
-        details: dict[str, Any] = {"path": _details(walked.path, with_reasons=self.include_content)}
+        said = _way(self.plan.nodes, walked.path)
+        details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
         if isinstance(end, Verdict):
             if end.score is None:
                 return await _handed_on(end.scorer, trajectory, said, details)
@@ -220,18 +221,18 @@ async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: d
     return replace(outcome, message=f"{further.name}: {outcome.message}", details=details)
 
 
-def _details(path: Sequence[Step], *, with_reasons: bool) -> list[dict[str, Any]]:
-    plain = [{"node": step.node} if step.verdict is None else {"node": step.node, "verdict": step.verdict} for step in path]
-    if not with_reasons:
-        return plain
-    return [detail | ({"reason": step.reason} if step.reason else {}) for detail, step in zip(plain, path, strict=True)]
+def _detail(step: Step) -> dict[str, Any]:
+    found: dict[str, Any] = {"node": step.node}
+    if step.verdict is not None:
+        found["verdict"] = step.verdict
+    return {**found, "reason": step.reason} if step.reason else found
 
 
-def _way(nodes: Mapping[str, Node], path: Sequence[Step], *, with_reasons: bool) -> str:
-    said = [nodes[node].said[verdict] for node, verdict, _ in path[:_MOST_SAID]]
-    if with_reasons:
-        reasons = [f" ({' '.join(step.reason.split())})" if step.reason else "" for step in path]
-        said = [f"{words}{reason}" for words, reason in zip(said, reasons, strict=False)]
+def _way(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
+    said = [
+        f"{nodes[node].said[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].said[verdict]
+        for node, verdict, reason in path[:_MOST_SAID]
+    ]
     return " → ".join([*said, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else said)
 
 
