@@ -213,7 +213,7 @@ class BaseScorer:
     @property
     def tool_names(self) -> ToolNames:
         """The tools that the parameters name."""
-        return ToolNames(optional=self.tools.include.patterns, forbidden=self.tools.exclude.patterns) | self.named_tools
+        return ToolNames(optional=self.tools.include, forbidden=self.tools.exclude) | self.named_tools
 
     @property
     def named_tools(self) -> ToolNames:

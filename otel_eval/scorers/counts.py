@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.globs import glob_matcher
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.parameters import Names, count, invalid_value, optional, patterns, reads, with_schema
+from otel_eval.scorers.parameters import count, invalid_value, optional, patterns, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, listed_names, plural, seen, tool
 
@@ -161,22 +162,22 @@ class ForbiddenTools(BaseScorer):
 
     type: ClassVar[str] = "forbidden_tools"
 
-    patterns: Names = field(metadata=reads(patterns))
+    patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     @property
     def named_tools(self) -> ToolNames:
         """The forbidden ones."""
-        return ToolNames(forbidden=self.patterns.patterns)
+        return ToolNames(forbidden=self.patterns)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
         names = {call.name for call in trajectory.calls}
-        broken = [each for each in self.patterns.patterns if any(map(Names((each,)).matcher(), names))]
-        matches = Names(tuple(broken)).matcher()
+        broken = [each for each in self.patterns if any(map(glob_matcher(each), names))]
+        matches = glob_matcher(*broken)
         calls = [(call.name, position) for position, call in enumerate(trajectory.calls) if matches(call.name)]
         said = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
         details = {"broken": broken, "calls": [position for _, position in calls], "seen": seen(trajectory.calls)}
-        total = len(self.patterns.patterns)
+        total = len(self.patterns)
         return Finding((total - len(broken)) / total, said, details)
 
 
@@ -200,19 +201,19 @@ class RequiredTools(BaseScorer):
 
     type: ClassVar[str] = "required_tools"
 
-    patterns: Names = field(metadata=reads(patterns))
+    patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     @property
     def named_tools(self) -> ToolNames:
         """The required ones."""
-        return ToolNames(required=self.patterns.patterns)
+        return ToolNames(required=self.patterns)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for what was never called."""
         names = {call.name for call in trajectory.calls}
-        missing = [each for each in self.patterns.patterns if not any(map(Names((each,)).matcher(), names))]
+        missing = [each for each in self.patterns if not any(map(glob_matcher(each), names))]
         said = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
-        total = len(self.patterns.patterns)
+        total = len(self.patterns)
         return Finding((total - len(missing)) / total, said, {"missing": missing, "seen": seen(trajectory.calls)})
 
 

@@ -140,23 +140,12 @@ def optional(reader: Reader) -> Reader:
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Glob patterns over names, compiled once. Case, spaces and all Unicode count."""
-
-    patterns: tuple[str, ...]
-
-    def matcher(self) -> Callable[[str], object]:
-        """Truthy for a name that some pattern matches."""
-        return glob_matcher(*self.patterns)
-
-
 @with_schema(STRINGS)
-def patterns(key: str, value: Any) -> Names:
+def patterns(key: str, value: Any) -> tuple[str, ...]:
     """A list of glob patterns over names, with at least one."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not value or not all(map(_is_text, value)):
         raise invalid_value(key, value, "a list of names or patterns", f'write e.g. {key}: [search, "delete_*"]')
-    return Names(tuple(value))
+    return tuple(value)
 
 
 def _is_text(value: Any) -> bool:
@@ -167,16 +156,15 @@ def _is_text(value: Any) -> bool:
 class Selection:
     """Names to look at: those that `include` matches (all, if it has no pattern) and `exclude` does not."""
 
-    include: Names = Names(())
-    exclude: Names = Names(())
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
     def matcher(self) -> Callable[[str], bool] | None:
         """A function that is true for the names to look at; None if these are all names."""
-        if not self.include.patterns and not self.exclude.patterns:
+        if not self.include and not self.exclude:
             return None
-        include, exclude = self.include.matcher(), self.exclude.matcher()
-        everything = not self.include.patterns
-        return lambda name: (everything or bool(include(name))) and not exclude(name)
+        include, exclude = glob_matcher(*self.include or ("*",)), glob_matcher(*self.exclude)
+        return lambda name: bool(include(name)) and not exclude(name)
 
 
 @with_schema({"type": "object", "properties": {"include": STRINGS, "exclude": STRINGS}, "additionalProperties": False})
@@ -188,6 +176,6 @@ def selection(key: str, value: Any) -> Selection:
     return Selection(**dict(zip(value, collect_errors(chosen), strict=True)))
 
 
-def _chosen(key: str, word: Any, given: Any) -> Names:
+def _chosen(key: str, word: Any, given: Any) -> tuple[str, ...]:
     check_keys([word], ("include", "exclude"), f"{key}.")
     return patterns(f"{key}.{word}", given)

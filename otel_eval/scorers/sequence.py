@@ -13,10 +13,11 @@ from itertools import accumulate
 from typing import Any, ClassVar, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.globs import glob_matcher
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.parameters import STRINGS, Names, count, each_of, flag, invalid_value, one_of, reads, with_schema
+from otel_eval.scorers.parameters import STRINGS, count, each_of, flag, invalid_value, one_of, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
 from otel_eval.scorers.values import hashable
@@ -60,14 +61,8 @@ def _rule(key: str, written: Any) -> OrderRule:
             parts = found.groupdict()
             _refuse_words(key, written, (parts["a"], parts["b"]))
             within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
-            return OrderRule(
-                written.strip(),
-                kind,
-                (parts["a"], parts["b"]),
-                Names((parts["a"],)).matcher(),
-                Names((parts["b"],)).matcher(),
-                within,
-            )
+            a, b = parts["a"], parts["b"]
+            return OrderRule(written.strip(), kind, (a, b), glob_matcher(a), glob_matcher(b), within)
     raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
 
 
