@@ -17,7 +17,7 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Unavailable, bind
 from otel_eval.scorers.cel.vocabulary import FieldsRead
-from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
+from otel_eval.scorers.dag.parse import Node, Verdict, words
 from otel_eval.scorers.dag.resolve import nodes, outcomes
 from otel_eval.scorers.dag.walk import (
     CompiledTree,
@@ -92,7 +92,7 @@ class Dag(AskingScorer):
     default_threshold: ClassVar[float] = 0.5  # a leaf with a score of 5 or more passes
     reads_calls: ClassVar[bool] = False  # a node may; whether it matters depends on the way
 
-    nodes: Nodes = field(metadata=reads(nodes))
+    nodes: Mapping[str, Node] = field(metadata=reads(nodes))
     root: tuple[str, ...] = field(metadata=reads(_roots))
     judge: Judge | None = field(default=None, metadata=reads(optional(read_judge)))
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
@@ -106,7 +106,7 @@ class Dag(AskingScorer):
 
     def prepare(self) -> None:
         """Check what the root decides, and that there is what the nodes need."""
-        made = self.nodes.by_name
+        made = self.nodes
         problems = self._misplaced()
         if not problems:
             self._set("plan", plan_of(made, self.root))
@@ -124,20 +124,18 @@ class Dag(AskingScorer):
 
     def _misplaced(self) -> list[str]:
         """The roots are all the nodes that follow no other: what follows them is then reached, as there is no cycle."""
-        made = self.nodes.by_name
+        made = self.nodes
         first = made.keys() - {each for node in made.values() for each in node.successors}
         wrong = [name for name in self.root if name not in first]
         if wrong:
             begin = "is not a task, binary or choice that follows no other node"
             return [f"root: {redacted_repr(name)} {begin}; {did_you_mean(name, sorted(first))}" for name in wrong]
-        used = {id(verdict) for node in made.values() for verdict in node.verdicts}
-        unused = [name for name, verdict in self.nodes.verdicts.items() if id(verdict) not in used]
-        lost = sorted([*(first - {*self.root}), *unused])
+        lost = sorted(first - {*self.root})
         return [f"nodes.{name}: cannot be reached from {', '.join(self.root)}; lead to it or remove it" for name in lost]
 
     def _lacking(self) -> list[str]:
         problems = []
-        for name, node in self.nodes.by_name.items():
+        for name, node in self.nodes.items():
             if node.asks is not None and self.judge is None:
                 problems.append(f"judge: missing, and nodes.{name} asks one; name one of `judges`, or write cel there")
             if "reference" in node.named and self.reference is None:
@@ -147,7 +145,7 @@ class Dag(AskingScorer):
     @property
     def needs(self) -> frozenset[str]:
         """What nodes and further scorers look at."""
-        shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.by_name.values() for part in node.reads)
+        shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.values() for part in node.reads)
         return self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
 
     @property
@@ -167,7 +165,7 @@ class Dag(AskingScorer):
 
     def drawing(self) -> str:
         """The tree as a Mermaid flowchart."""
-        return drawn(self.nodes.by_name)
+        return drawn(self.nodes)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """The outcome of one run in a tree without judges."""

@@ -90,14 +90,6 @@ class Node:
         return frozenset(self.reads) if self.program is None else self.program.reading.names
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """The tasks and decisions of a tree by name, and the verdicts that were written beside them."""
-
-    by_name: Mapping[str, Node]
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-
-
 _KINDS: Final = {
     "task": ("cel", "instructions", "reads", "output_label", "children"),
     "binary": ("cel", "criteria", "reads", "children"),
@@ -157,7 +149,7 @@ class _Known:
             raise ConfigError(f"{key}: there is no node {redacted_repr(name)}; {did_you_mean(name, self.names)}")
 
 
-def parse_nodes(key: str, value: Any) -> Nodes:
+def parse_nodes(key: str, value: Any) -> dict[str, Node]:
     """The nodes, each of which leads to nodes that there are.
 
     Raises:
@@ -174,7 +166,12 @@ def parse_nodes(key: str, value: Any) -> Nodes:
     verdicts = _each(key, ends, partial(_named_verdict, known))
     known = replace(known, verdicts=verdicts)
     others = {name: given for name, given in value.items() if name not in ends}
-    return Nodes(_each(key, others, partial(_node, known)), verdicts)
+    found = _each(key, others, partial(_node, known))
+    used = {id(verdict) for node in found.values() for verdict in node.verdicts}
+    unused = [name for name, verdict in verdicts.items() if id(verdict) not in used]
+    if unused:
+        raise ConfigError(*(f"{key}.{name}: no decision has this verdict; name it among the children of one" for name in unused))
+    return found
 
 
 def _each(key: str, given: Mapping[Any, Any], reader: Callable[[str, str, Any], _T]) -> dict[str, _T]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.scorers.cel import compiled
-from otel_eval.scorers.dag.parse import NODE, PARTS, Node, Nodes, parse_nodes, words
+from otel_eval.scorers.dag.parse import NODE, PARTS, Node, parse_nodes, words
 from otel_eval.scorers.dag.walk import Step, TreePlan, WalkState
 from otel_eval.scorers.parameters import with_schema
 
@@ -21,16 +21,16 @@ _GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRI
 
 
 @with_schema({"type": "object", "additionalProperties": NODE, "minProperties": 1})
-def nodes(key: str, value: Any) -> Nodes:
+def nodes(key: str, value: Any) -> dict[str, Node]:
     """The nodes of a tree, with their expressions compiled.
 
     Raises:
         ConfigError: with every problem of single nodes, or, if there is none, every problem between nodes.
     """
     found = parse_nodes(key, value)
-    labels = _labels(key, found.by_name)
-    before: dict[str, list[str]] = {name: [] for name in found.by_name}
-    for name, node in found.by_name.items():
+    labels = _labels(key, found)
+    before: dict[str, list[str]] = {name: [] for name in found}
+    for name, node in found.items():
         for each in node.successors:
             before[each].append(name)
     types: dict[str, Any] = dict.fromkeys(labels)
@@ -39,13 +39,13 @@ def nodes(key: str, value: Any) -> Nodes:
     problems: list[str] = []
     for name in _ordered(key, before):
         above[name] = frozenset(before[name]).union(*(above[each] for each in before[name]))
-        made[name] = _compiled(f"{key}.{name}", found.by_name[name], types, problems)
+        made[name] = _compiled(f"{key}.{name}", found[name], types, problems)
         problems += _unreadable(f"{key}.{name}", made[name], labels, above[name])
         if made[name].asks is not None and not made[name].reads and not any(name in made[each].children for each in before[name]):
             problems.append(f"{key}.{name}.reads: missing; name what the judge is shown, e.g. reads: [output]")
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
-    return replace(found, by_name=made)
+    return made
 
 
 def _labels(key: str, made: Mapping[str, Node]) -> dict[str, str]:

@@ -48,7 +48,7 @@ REFUSED = [
     (
         "a verdict as root",
         {"a": {"type": "verdict", **leaf(True, 1)}},
-        "root: 'a' is not a task, binary or choice that follows no other node",
+        "nodes.a: no decision has this verdict",
     ),
     (
         "a task whose child is a verdict",
@@ -108,7 +108,11 @@ REFUSED = [
         "nodes.a.children[0].then: 'v' is a verdict itself",
     ),
     ("an unreachable node", {"a": binary(), "b": binary()}, "nodes.b: cannot be reached from a"),
-    ("an unreachable verdict", {"a": binary(), "v": {"type": "verdict", **leaf(True, 1)}}, "nodes.v: cannot be reached from a"),
+    (
+        "an unreachable verdict",
+        {"a": binary(), "v": {"type": "verdict", **leaf(True, 1)}},
+        "nodes.v: no decision has this verdict",
+    ),
     ("an unknown variable", {"a": binary(cel="headngs == []")}, "nodes.a.cel: column 1: 'headngs' is not known"),
     (
         "a misspelt label",
@@ -235,6 +239,7 @@ def test_a_tree_that_cannot_be_used_is_refused(nodes, said):
     ("root", "said"),
     [
         ("b", "root: 'b' is not a task, binary or choice that follows no other node; choose one of t"),
+        (["t", "v"], "root: 'v' is not a task, binary or choice that follows no other node; choose one of t"),
         (["t", "a"], "root: 'a' is not a task, binary or choice that follows no other node; choose one of t"),
         ([], "root: [] is not the name of a node"),
         (3, "root: 3 is not the name of a node"),
@@ -242,8 +247,10 @@ def test_a_tree_that_cannot_be_used_is_refused(nodes, said):
 )
 def test_a_root_has_to_be_a_beginning(root, said):
     """The name of a node that follows no other."""
+    verdict = {"type": "verdict", **leaf(False, 0)}
+    nodes = {"t": task("a"), "a": binary(children=[leaf(True, 10), "v"]), "v": verdict}
     with pytest.raises(ConfigError, match="root: ") as refused:
-        create_scorer({"type": "dag", "root": root, "nodes": {"t": task("a"), "a": binary()}})
+        create_scorer({"type": "dag", "root": root, "nodes": nodes})
     assert said in str(refused.value)
 
 
