@@ -45,6 +45,7 @@ from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "RunObserver", "result_id", "sampling_hash"]
 
+_PENDING: Final = Skipped("pending")
 _UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SCORER_STEPS: Final = 20
@@ -346,16 +347,7 @@ class _PreparedScorer:
         """The result that is still to come; a scorer that is not ours gets a copy of the run's values."""
         scorer: Any = self._scorer
         evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
-        return Pending(
-            evaluation=self._evaluation,
-            scorer=self._name,
-            type=self._type,
-            version=self._version,
-            revision=ids.revision,
-            result_id=ids.of(self._name),
-            evaluate=evaluate,
-            threshold=self._threshold,
-        )
+        return Pending(self.result(ids, _PENDING), evaluate)
 
     def outcome(self, trajectory: Trajectory, steps: Steps, cost: int) -> Outcome:
         """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""

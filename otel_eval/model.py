@@ -7,7 +7,7 @@ Times are Unix nanoseconds as the spans gave them; ids are lower-case hexadecima
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, Literal
 
@@ -287,31 +287,26 @@ class Result:
     threshold: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Pending:
-    """A result that is still to come because its scorer is asynchronous: its attributes, and what to await."""
+    """A result that is still to come because its scorer is asynchronous.
 
-    evaluation: str
-    scorer: str
-    type: str
-    version: str
-    revision: int
-    result_id: str
+    Attributes:
+        template: the result, with any outcome.
+        evaluate: what to await for the outcome.
+    """
+
+    template: Result
     evaluate: Callable[[Trajectory], Awaitable[Outcome]] = field(compare=False)
-    threshold: float | None = None
+
+    @property
+    def result_id(self) -> str:
+        """The id of the result."""
+        return self.template.result_id
 
     def result(self, outcome: Outcome) -> Result:
         """The result, once there is an outcome."""
-        return Result(
-            evaluation=self.evaluation,
-            scorer=self.scorer,
-            type=self.type,
-            version=self.version,
-            outcome=outcome,
-            revision=self.revision,
-            result_id=self.result_id,
-            threshold=self.threshold,
-        )
+        return replace(self.template, outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True)

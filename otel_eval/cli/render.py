@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from otel_eval.exporters.result_rows import start_time
@@ -85,13 +85,14 @@ def _related(one: ToolCall, other: ToolCall) -> bool:
 
 WIDTH: Final = 100
 _NO_CASE: Final[Mapping[str, Any]] = {}
+_CALL_HEADER: Final = ("#", "time", "parallel to", "outcome", "call")
 _SCORE_HEADER: Final = ("scorer", "value", "outcome", "reason")
 
 
 def run_block(
     trajectory: Trajectory, *, arguments: bool = True, case: Mapping[str, Any] = _NO_CASE, full_ids: bool = False
 ) -> list[str]:
-    """A headline of the run, then its calls, one per line, numbered from 0 as in explanations.
+    """A headline of the run, then a table of its calls, numbered from 0 as in explanations.
 
     Args:
         trajectory: the run.
@@ -100,20 +101,12 @@ def run_block(
         case: attributes of the run to show, such as the id of a test case.
         full_ids: whether to show the ids of trace and span in full; otherwise half of the trace id.
     """
+    unknown = f"calls unknown: {trajectory.calls_unknown}" if trajectory.calls_unknown else ""
     return [
         *_headlines(trajectory, case, full_ids=full_ids),
-        *_why_unknown(trajectory),
+        *textwrap.wrap(plain(unknown), WIDTH, initial_indent="  ", subsequent_indent="    "),
         *_call_lines(trajectory, arguments=arguments),
     ]
-
-
-def _why_unknown(trajectory: Trajectory) -> list[str]:
-    """Why the calls of the run are unknown; empty if they are known."""
-    if not trajectory.calls_unknown:
-        return []
-    return textwrap.wrap(
-        plain(f"calls unknown: {trajectory.calls_unknown}"), WIDTH, initial_indent="  ", subsequent_indent="    "
-    )
 
 
 def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool) -> list[str]:
@@ -146,36 +139,26 @@ def _moment(trajectory: Trajectory) -> str:
     return "" if begun is None else f"{begun[:10]} {begun[11:19]}Z"
 
 
-def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
-    """A line for each call: number, name with arguments, duration, overlapping calls, outcome, in aligned columns."""
-    together = overlaps(trajectory.calls)
-    facts = [_call_facts(call, others) for call, others in zip(trajectory.calls, together, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*facts, strict=True)]
-    # What is left for the text beside the number (7 columns with its margins) and the other cells.
-    room = max(20, WIDTH - 7 - sum(2 + width for width in widths if width))
-    texts = [cut(_call_text(call) if arguments else plain(call.name), room) for call in trajectory.calls]
-    widest = max(map(len, texts), default=0)
-    for i, (text, (took, beside, end)) in enumerate(zip(texts, facts, strict=True)):
-        cells = (f"{text:<{widest}}", f"{took:>{widths[0]}}", f"{beside:<{widths[1]}}", end)
-        yield cut(f"  {i:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
-
-
-def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
-    """Duration, numbers of overlapping calls, and outcome."""
-    beside = f"with {', '.join(str(j) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
-    end = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
-    return _duration(call.start_ns, call.end_ns), beside, cut(plain(end), 32)
+def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
+    """A table of the calls: number, duration, overlapping calls, outcome, name with arguments."""
+    rows = []
+    for number, (call, others) in enumerate(zip(trajectory.calls, overlaps(trajectory.calls), strict=True)):
+        beside = ", ".join(map(str, others[:3])) + ("…" if len(others) > 3 else "")
+        outcome = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
+        text = _call_text(call) if arguments else call.name
+        rows.append((str(number), _duration(call.start_ns, call.end_ns), beside, outcome, text))
+    return [f"  {line}" for line in columns(_CALL_HEADER, rows, width=WIDTH - 2)] if rows else []
 
 
 def _call_text(call: ToolCall) -> str:
     """Name and arguments like a Python call."""
     if call.arguments is UNRECORDED:
-        return f"{plain(call.name)}(arguments not recorded)"
+        return f"{call.name}(arguments not recorded)"
     if isinstance(call.arguments, dict):
         inside = ", ".join(f"{key}={_json(value)}" for key, value in call.arguments.items())
     else:
         inside = _json(call.arguments)
-    return plain(f"{call.name}({inside})")
+    return f"{call.name}({inside})"
 
 
 def score_block(results: Sequence[Result]) -> list[str]:

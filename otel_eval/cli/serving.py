@@ -47,7 +47,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     stop_requests = _StopRequests()
     signals = _signals(stop_requests)  # before anything listens, so that a signal during the start is not lost
     server = _server_of(config)
-    stop_requests.on_first(server.note_stop)
+    stop_requests.on_request(server.note_stop)
     bound = server.start()
     try:
         places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.admin.address)]
@@ -110,20 +110,21 @@ class _StopRequests:
     """Handler of the signals that stop the process."""
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []
-        self._callback: Callable[[], None] = lambda: None
+        self._requested = False
+        self._callbacks: list[Callable[[], None]] = []
 
-    def on_first(self, callback: Callable[[], None]) -> None:
-        """Call the callback at a request to stop; at once if there was one already."""
-        self._callback = callback
-        if self._numbers:
+    def on_request(self, callback: Callable[[], None]) -> None:
+        """Call the callback at each request to stop; at once if there was one already."""
+        self._callbacks.append(callback)
+        if self._requested:
             callback()
 
-    def __call__(self, number: int) -> None:
-        if self._numbers and number == signal.SIGINT:  # the second Ctrl-C ends the process at once
+    def __call__(self, number: int, _: object = None) -> None:
+        if self._requested and number == signal.SIGINT:  # the second Ctrl-C ends the process at once
             os._exit(130)
-        self._numbers.append(number)
-        self._callback()
+        self._requested = True
+        for callback in self._callbacks:
+            callback()
 
 
 def _signals(stop_requests: _StopRequests) -> socket.socket:
@@ -136,7 +137,7 @@ def _signals(stop_requests: _StopRequests) -> socket.socket:
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
     for number in _ENDS:
-        signal.signal(number, lambda which, _: stop_requests(which))
+        signal.signal(number, stop_requests)
     if hasattr(signal, "SIGHUP"):  # not on Windows
         # A handler of its own, since the default action would end the process; the byte in the socket causes the reload.
         signal.signal(signal.SIGHUP, lambda *_: None)
@@ -179,18 +180,14 @@ def drain(config: EvalConfig) -> int:
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
     stopped = threading.Event()
     stop_requests = _StopRequests()
-
-    def stop(number: int, _: object) -> None:
-        stop_requests(number)
-        stopped.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
-        signal.signal(number, stop)
+    stop_requests.on_request(stopped.set)
+    for number in (*_ENDS, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
+        signal.signal(number, stop_requests)
     # With several workers each had a directory of its own.
     for directory in directories_of(config.storage.directory):
         kept = config.model_copy(update={"storage": config.storage.model_copy(update={"directory": str(directory)})})
         server = Server(kept)
-        stop_requests.on_first(server.note_stop)
+        stop_requests.on_request(server.note_stop)
         if not server.drain(stopped):
             write_line("stopped before everything was delivered; the rest stays in storage")
             return 1

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_eval import judges
 from otel_eval.app import LateResults
 from otel_eval.judges import AsyncEvaluator
-from otel_eval.model import Failed, Outcome, Pending, Report, Scored, Trajectory
+from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.testing import call, trajectory
 
 Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
@@ -41,7 +41,18 @@ class Seen:
 def report_of(*evaluates: Evaluate, run: int = 0) -> Report:
     """A report in which something is pending."""
     pending = tuple(
-        Pending(evaluation="e", scorer=f"s{i}", type="t", version="1", revision=2, result_id=f"{run:016x}{i:016x}", evaluate=each)
+        Pending(
+            Result(
+                evaluation="e",
+                scorer=f"s{i}",
+                type="t",
+                version="1",
+                outcome=Skipped("pending"),
+                revision=2,
+                result_id=f"{run:016x}{i:016x}",
+            ),
+            each,
+        )
         for i, each in enumerate(evaluates)
     )
     return Report(Trajectory(agent="a"), "e", 2, (), pending)

@@ -44,7 +44,7 @@ def test_a_report_has_finished_results_and_lists_pending_ones():
     """In the order of the configuration on either side."""
     (report,) = reports_of(Awaited(), AT_ONCE, Awaited("other"))
     assert [result.scorer for result in report.results] == ["tool_errors"]
-    assert [(each.scorer, each.type, each.version, each.revision) for each in report.pending] == [
+    assert [(each.scorer, each.type, each.version, each.revision) for each in (late.template for late in report.pending)] == [
         ("awaited", "awaited", "3", 0),
         ("other", "awaited", "3", 0),
     ]
@@ -96,4 +96,4 @@ def test_a_coroutine_function_is_awaited():
     functions = {"later": later, "instance": Instance(), "at once": at_once}
     (report,) = reports_of(*[FunctionScorer(name=n, type="f", function=f, arguments={}) for n, f in functions.items()])
     assert [each.scorer for each in report.results] == ["at once"]
-    assert [each.scorer for each in report.pending] == ["later", "instance"]
+    assert [each.template.scorer for each in report.pending] == ["later", "instance"]
