@@ -52,7 +52,7 @@ static PyMethodDef functions[] = {
      "recorded(name, kind, start, end, code, message, attributes: dict, events, view): the span that `view` reads, readable\n"
      "faster; or `view` itself where anything in it is unusual."},
     {"frame", (PyCFunction)(void (*)(void))frame, METH_FASTCALL,
-     "frame(body, envelope, most): (envelope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
+     "frame(body, resource_scope, most): (resource_scope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},
     {"find_spans", find_spans, METH_VARARGS,
      "find_spans(body, start, stop, wanted): (ranges of the wanted spans among a scope's fields, ranges of what is no span,\n"

@@ -105,8 +105,8 @@ class Engine:
 
     def is_agent(self, frame: Frame) -> bool:
         """Whether a span is an agent's; False too for one that cannot be read."""
-        _, payload, envelope = frame
-        return self.describes_agent(envelope.view(payload), envelope.scope_name)
+        _, payload, resource_scope = frame
+        return self.describes_agent(resource_scope.view(payload), resource_scope.scope_name)
 
     def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
         """The same of a span that may be open."""

@@ -179,7 +179,7 @@ class ResourceScope(Protocol):
 
 
 Frame = tuple[bytes, Any, ResourceScope]
-"""A span in assembly: its parent's id (b"" if it has none), its payload, its envelope. The span's id is the key."""
+"""A span in assembly: its parent's id (b"" if it has none), its payload, and its resource and scope. The span's id is the key."""
 
 
 SpanFrame = tuple[bytes, bytes, Frame, int]

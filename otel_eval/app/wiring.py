@@ -184,8 +184,8 @@ class ExpectedResults:
     def look(self) -> None:
         """Look at the spans that were kept."""
         while self._spans:
-            _, payload, envelope = self._spans.popleft()
-            self.saw(envelope.view(payload), envelope.scope_name, envelope.service)
+            _, payload, resource_scope = self._spans.popleft()
+            self.saw(resource_scope.view(payload), resource_scope.scope_name, resource_scope.service)
 
     def saw(self, view: SpanReader, scope_name: str, service: str) -> None:
         """A span was seen, which may be open."""

@@ -74,16 +74,16 @@ def closing_state(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
     """What a trace waits for, and what it is called if it closes so."""
     tops = [frame for frame in frames.values() if frame[0] not in frames]
     if (len(tops) == 1 and not tops[0][0]) or (tops and not any(frame[0] for frame in tops)):
-        envelopes = {frame[2] for frame in frames.values()}  # far fewer than spans
-        services = {envelope.service for envelope in envelopes} if len(envelopes) > 1 else envelopes
+        resource_scopes = {frame[2] for frame in frames.values()}  # far fewer than spans
+        services = {resource_scope.service for resource_scope in resource_scopes} if len(resource_scopes) > 1 else resource_scopes
         return (Wait.COMPLETE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
     return (Wait.PARTIAL if any(map(is_local_root, tops)) else Wait.OPEN), Completeness.REMOTE_PARENT
 
 
 def rank(frame: Frame) -> tuple[Any, ...]:
     """Total order on the versions of one span: the greatest counts, whichever came first."""
-    parent, payload, envelope = frame
-    return (*envelope.rank(payload), parent, envelope.service, envelope.scope_name)
+    parent, payload, resource_scope = frame
+    return (*resource_scope.rank(payload), parent, resource_scope.service, resource_scope.scope_name)
 
 
 _MODULUS: Final = 2**64

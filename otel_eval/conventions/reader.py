@@ -300,10 +300,10 @@ def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | Non
         frame: the span; its parent's id is not empty.
         view: the span's reader, where there is one already.
     """
-    _, payload, envelope = frame
-    remote = envelope.parent_is_remote(payload)
+    _, payload, resource_scope = frame
+    remote = resource_scope.parent_is_remote(payload)
     if remote is None:
-        return (view or envelope.view(payload)).span_kind in _ENTRY_KINDS or None
+        return (view or resource_scope.view(payload)).span_kind in _ENTRY_KINDS or None
     return remote
 
 

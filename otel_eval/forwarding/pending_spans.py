@@ -191,8 +191,8 @@ class HoldFilter:
         """Trace id, span id and payload of the spans to hold, in order."""
         waiting = []
         for trace_id, span_id, frame, _ in spans:
-            _, payload, envelope = frame
-            view, scope = envelope.view(payload), self._reader.of_scope(envelope.scope_name)
+            _, payload, resource_scope = frame
+            view, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
             reading = DROPPED if scope.dropped else scope.read(view)
             own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
             if own and self._may_apply(trace_id, frame, view):

@@ -65,7 +65,7 @@ def _counted(body: bytes) -> int:
 
 _GROUP: Final = 160
 _HEAD: Final = 144  # each part of a resource or a scope: nearly always there is one
-_SCOPE: Final = 2560  # with the envelope that its spans share
+_SCOPE: Final = 2560  # with what its spans share
 _ITEM: Final = 512  # a span or a log record
 _FIELD: Final = 48  # of a resource, a scope or a log record, which are parsed as they come
 _COSTS: Final = {

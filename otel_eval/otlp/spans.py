@@ -33,7 +33,7 @@ _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
 _HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
 _IS_REMOTE: Final = 0x200
 
-_CACHED_ENVELOPES: Final = 1024
+_CACHED_SCOPES: Final = 1024
 _ATTRIBUTE_BYTES: Final = 16  # what parsing adds to each
 _FREE_BYTES: Final = 1024  # of a resource and its scope: what nearly all have, shared by many spans
 _CACHED_BYTES: Final = 16 * 1024
@@ -188,11 +188,11 @@ class OtlpResourceScope:
         return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
 
 
-_cached: Final = lru_cache(maxsize=_CACHED_ENVELOPES)(OtlpResourceScope)
+_cached: Final = lru_cache(maxsize=_CACHED_SCOPES)(OtlpResourceScope)
 
 
 def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
-    """One envelope for equal bytes, from batch to batch. DecodeError if either is malformed."""
+    """One object for equal bytes, from batch to batch. DecodeError if either is malformed."""
     if len(resource) + len(scope) > _CACHED_BYTES:
         return OtlpResourceScope(resource, scope)
     return _cached(resource, scope)

@@ -209,7 +209,7 @@ class ClassifiedTrace:
     plan: Plan
     tree: SpanTree
     views: list[SpanReader]
-    envelopes: list[ResourceScope]
+    resource_scopes: list[ResourceScope]
     readings: list[Classification]
     kinds: list[Kind]
     steps: Steps
@@ -264,7 +264,7 @@ class ClassifiedTrace:
         known = self._logs.get(place)
         if known is None:
             frames = self.trace.logs.get(self.tree.ids[place], ())
-            known = self._logs[place] = tuple(envelope.event(payload) for payload, envelope in frames)
+            known = self._logs[place] = tuple(resource_scope.event(payload) for payload, resource_scope in frames)
         return known
 
     def nested_models(self, place: int) -> Sequence[int]:
@@ -302,12 +302,12 @@ def classified_with(
     """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
     tree = span_tree_of(frames)
     held = [frames[span_id] for span_id in tree.ids]
-    views = [envelope.view(payload) for _, payload, envelope in held]
-    envelopes = list(map(itemgetter(2), held))
-    read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(envelopes)}
-    readings = [read_by[envelope](view) for envelope, view in zip(envelopes, views, strict=True)]
+    views = [resource_scope.view(payload) for _, payload, resource_scope in held]
+    resource_scopes = list(map(itemgetter(2), held))
+    read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(resource_scopes)}
+    readings = [read_by[resource_scope](view) for resource_scope, view in zip(resource_scopes, views, strict=True)]
     kinds = [each.kind for each in readings]
-    read = ClassifiedTrace(trace, plan, tree, views, envelopes, readings, kinds, steps)
+    read = ClassifiedTrace(trace, plan, tree, views, resource_scopes, readings, kinds, steps)
     if DROPPED not in readings:
         return read, set()
     return read, {span_id for span_id, reading in zip(tree.ids, readings, strict=True) if reading is DROPPED}

@@ -115,7 +115,9 @@ def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
         spans=tuple(_spans(whole, evaluations, kinds, ignored)),
         tops=tuple(TopExplanation(read.hex_id(top), missing.hex(), origin) for top, missing, origin in tops_of(read)),
         runs={run.span_id.hex(): _origin(read, run) for run in runs},
-        looked_for={scope: plan.reader.of_scope(scope).wanted.keys for scope in {each.scope_name for each in whole.envelopes}},
+        looked_for={
+            scope: plan.reader.of_scope(scope).wanted.keys for scope in {each.scope_name for each in whole.resource_scopes}
+        },
     )
 
 
@@ -170,8 +172,8 @@ def _spans(
     whole: ClassifiedTrace, evaluations: set[bytes], kinds: Mapping[bytes, Kind], ignored: Mapping[bytes, Ignored]
 ) -> Iterator[SpanExplanation]:
     for place, depth in _in_order(whole):
-        span_id, view, envelope = whole.tree.ids[place], whole.views[place], whole.envelopes[place]
-        scope = whole.plan.reader.of_scope(envelope.scope_name)
+        span_id, view, resource_scope = whole.tree.ids[place], whole.views[place], whole.resource_scopes[place]
+        scope = whole.plan.reader.of_scope(resource_scope.scope_name)
         why = ignored.get(span_id)
         if span_id not in kinds:
             why = (Ignored.OWN if scope.dropped else Ignored.EVALUATION) if span_id in evaluations else Ignored.BELOW_EVALUATION
@@ -180,8 +182,8 @@ def _spans(
             parent_id=whole.trace.frames[span_id][0].hex(),
             depth=depth,
             name=view.name,
-            scope=envelope.scope_name,
-            service=envelope.service,
+            scope=resource_scope.scope_name,
+            service=resource_scope.service,
             kind=kinds.get(span_id, Kind.OTHER),
             recognition=scope.explain(view),
             ignored=why,

@@ -136,7 +136,7 @@ class RunAttributes:
         wanted = self._read.plan.asked_wanted
         if not wanted.keys or run.fragment:
             return {}
-        return {**self._read.envelopes[run.first].shared(wanted), **self._read.views[run.first].attributes(wanted)}
+        return {**self._read.resource_scopes[run.first].shared(wanted), **self._read.views[run.first].attributes(wanted)}
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
         """What the run was asked and what it answered; taken from its first and last model call where it does not record them."""

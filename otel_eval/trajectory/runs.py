@@ -177,7 +177,7 @@ def _tree(read: ClassifiedTrace, top: int) -> _Tree:
         missing=missing,
         origin=_origin(read, top) if missing else Origin.ROOT,
         start=read.views[top].start_ns,
-        service=read.envelopes[top].service,
+        service=read.resource_scopes[top].service,
         agents=_holds(read.agents, top, last),
         content=_holds(read.tools, top, last) or _holds(read.models, top, last),
     )
@@ -219,7 +219,7 @@ def _is_cut(read: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, we
     # The run's own tree hangs from `tree.missing`, so leaving that out leaves out the run's own ancestors too.
     if strong.within(first, last, tree.missing):
         return True
-    same_service = weak.get(read.envelopes[place].service)
+    same_service = weak.get(read.resource_scopes[place].service)
     return same_service is not None and same_service.within(first, last, tree.missing)
 
 

@@ -184,7 +184,7 @@ class UnknownCalls:
         return finish_of_messages(table, attributes, outputs, events) if outputs or events else Finish.UNKNOWN
 
     def _scope_name(self, place: int) -> str:
-        return self._read.envelopes[place].scope_name
+        return self._read.resource_scopes[place].scope_name
 
     def _scope(self, place: int) -> str:
         return f"scope {json.dumps(self._scope_name(place), ensure_ascii=False)}"

@@ -68,7 +68,7 @@ class Life:
 
     def send(self, *spans: FakeSpan, trace: bytes = TRACE) -> Life:
         """Spans arrive."""
-        self.pipeline.spans([(trace, s.span_id.encode(), (s.parent.encode(), s, s.envelope), 100) for s in spans])
+        self.pipeline.spans([(trace, s.span_id.encode(), (s.parent.encode(), s, s.resource_scope), 100) for s in spans])
         return self
 
     def wait(self, seconds: float, step: float = 1.0) -> list[tuple[str, int, Any, str]]:

@@ -93,10 +93,10 @@ def _silent(event: Any) -> Any:
 
 
 def _changed(trace: ClosedTrace, span_id: bytes, change: Callable[[Any], None]) -> ClosedTrace:
-    parent, span, envelope = trace.frames[span_id]
+    parent, span, resource_scope = trace.frames[span_id]
     changed = copy.copy(span)
     change(changed)
-    return ClosedTrace(trace.trace_id, {**trace.frames, span_id: (parent, changed, envelope)}, trace.reason, trace.logs)
+    return ClosedTrace(trace.trace_id, {**trace.frames, span_id: (parent, changed, resource_scope)}, trace.reason, trace.logs)
 
 
 def _drop(span: Any, key: str) -> None:

@@ -22,7 +22,7 @@ class FakeSpan:
         self.remote: bool | None = fields.get("remote")
         self.given: Mapping[str, Any] = fields.get("attributes", {})
         self.given_events: Sequence[SpanEvent] = fields.get("events", ())
-        self.envelope = FakeEnvelope(fields.get("service", "test"), fields.get("scope", "test"))
+        self.resource_scope = FakeResourceScope(fields.get("service", "test"), fields.get("scope", "test"))
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
@@ -33,7 +33,7 @@ class FakeSpan:
         return self.given_events
 
 
-class FakeEnvelope:
+class FakeResourceScope:
     """Reads `FakeSpan`s."""
 
     def __init__(self, service: str, scope_name: str, attributes: Mapping[str, Any] | None = None) -> None:
@@ -68,7 +68,7 @@ def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> Fa
 
 def frames(spans: Iterable[FakeSpan]) -> dict[bytes, Frame]:
     """The spans as assembly holds them."""
-    return {each.span_id.encode(): (each.parent.encode(), each, each.envelope) for each in spans}
+    return {each.span_id.encode(): (each.parent.encode(), each, each.resource_scope) for each in spans}
 
 
 def closed(*spans: FakeSpan, reason: Completeness = Completeness.COMPLETE, cut: str = "") -> ClosedTrace:

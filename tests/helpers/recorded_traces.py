@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from made_spans import FakeEnvelope, FakeSpan
+from made_spans import FakeResourceScope, FakeSpan
 
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.model import Completeness
@@ -55,10 +55,12 @@ def _frames(document: dict[str, Any]) -> Iterator[tuple[str, bytes, Frame]]:
     for resource in document["resourceSpans"]:
         attributes = attribute_values(resource.get("resource", {}).get("attributes", ()))
         for scope in resource["scopeSpans"]:
-            envelope = FakeEnvelope(attributes.get("service.name", ""), scope.get("scope", {}).get("name", ""), attributes)
+            resource_scope = FakeResourceScope(
+                attributes.get("service.name", ""), scope.get("scope", {}).get("name", ""), attributes
+            )
             for span in scope["spans"]:
                 parent = bytes.fromhex(span.get("parentSpanId", ""))
-                yield span["traceId"], bytes.fromhex(span["spanId"]), (parent, _span(span), envelope)
+                yield span["traceId"], bytes.fromhex(span["spanId"]), (parent, _span(span), resource_scope)
 
 
 def _span(span: dict[str, Any]) -> FakeSpan:

@@ -80,7 +80,7 @@ static PyObject *id_of(Recent *recent, Range id)
     return Py_NewRef(*place);
 }
 
-static int add_span(PyObject *spans, Range payload, PyObject *envelope, Recent *recent)
+static int add_span(PyObject *spans, Range payload, PyObject *resource_scope, Recent *recent)
 {
     Head head;
     if (!walk_span(payload, &head) || !is_id(head.trace_id, 16) || !is_id(head.span_id, 8))
@@ -95,9 +95,9 @@ static int add_span(PyObject *spans, Range payload, PyObject *envelope, Recent *
     PyObject *parent = is_top ? bytes_of((Range){NULL, NULL}) : id_of(recent, head.parent_id), *content = bytes_of(payload);
     PyObject *length = PyLong_FromSsize_t(size), *frame = NULL, *item = NULL;
     if (parent != NULL && content != NULL)
-        frame = PyTuple_Pack(3, parent, content, envelope);
+        frame = PyTuple_Pack(3, parent, content, resource_scope);
     if (frame != NULL)
-        PyObject_GC_UnTrack(frame); /* an envelope never leads back to a frame: no cycle, so nothing to look for */
+        PyObject_GC_UnTrack(frame); /* a resource and scope never leads back to a frame: no cycle, so nothing to look for */
     if (trace_id != NULL && span_id != NULL && frame != NULL && length != NULL)
         item = PyTuple_Pack(4, trace_id, span_id, frame, length);
     int failed = item == NULL || PyList_Append(spans, item) < 0;
@@ -121,24 +121,24 @@ static int take_head(Range *in, Range *head)
     return take(in, head);
 }
 
-static PyObject *envelope_of(PyObject *make, Range resource, Range scope)
+static PyObject *resource_scope_of(PyObject *make, Range resource, Range scope)
 {
-    PyObject *envelope = NULL, *first = bytes_of(resource), *second = bytes_of(scope);
+    PyObject *resource_scope = NULL, *first = bytes_of(resource), *second = bytes_of(scope);
     if (first != NULL && second != NULL)
-        envelope = PyObject_CallFunctionObjArgs(make, first, second, NULL);
+        resource_scope = PyObject_CallFunctionObjArgs(make, first, second, NULL);
     Py_XDECREF(first);
     Py_XDECREF(second);
-    return envelope;
+    return resource_scope;
 }
 
-static int add_members(PyObject *spans, Range in, PyObject *envelope, Recent *recent)
+static int add_members(PyObject *spans, Range in, PyObject *resource_scope, Recent *recent)
 {
     Range each;
     while (in.at < in.end) {
         unsigned char tag = *in.at++;
         if ((tag != 0x12 && tag != 0x1A) || !take(&in, &each)) /* a span, or the schema's address */
             return ODD;
-        int done = tag == 0x12 ? add_span(spans, each, envelope, recent) : DONE;
+        int done = tag == 0x12 ? add_span(spans, each, resource_scope, recent) : DONE;
         if (done != DONE)
             return done;
     }
@@ -150,17 +150,17 @@ static int add_scope(PyObject *found, PyObject *make, Range resource, Range in, 
     Range scope;
     if (!take_head(&in, &scope))
         return ODD;
-    PyObject *envelope = envelope_of(make, resource, scope);
-    PyObject *spans = envelope == NULL ? NULL : PyList_New(0);
-    int done = spans == NULL ? FAILED : add_members(spans, in, envelope, recent);
+    PyObject *resource_scope = resource_scope_of(make, resource, scope);
+    PyObject *spans = resource_scope == NULL ? NULL : PyList_New(0);
+    int done = spans == NULL ? FAILED : add_members(spans, in, resource_scope, recent);
     if (done == DONE) {
-        PyObject *item = PyTuple_Pack(2, envelope, spans);
+        PyObject *item = PyTuple_Pack(2, resource_scope, spans);
         if (item == NULL || PyList_Append(found, item) < 0)
             done = FAILED;
         Py_XDECREF(item);
     }
     Py_XDECREF(spans);
-    Py_XDECREF(envelope);
+    Py_XDECREF(resource_scope);
     return done;
 }
 
@@ -196,7 +196,7 @@ static int add_groups(PyObject *found, PyObject *make, Range in, Recent *recent)
 static PyObject *frame(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
     if (count != 3 || !PyBytes_CheckExact(given[0]) || !PyLong_CheckExact(given[2])) {
-        PyErr_SetString(PyExc_TypeError, "frame(body: bytes, envelope, most: int)");
+        PyErr_SetString(PyExc_TypeError, "frame(body: bytes, resource_scope, most: int)");
         return NULL;
     }
     Py_ssize_t most = PyLong_AsSsize_t(given[2]);

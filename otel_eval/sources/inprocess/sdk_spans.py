@@ -215,7 +215,7 @@ def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Eve
     return Event(name, BoundedAttributes(attributes=attributes, immutable=True), timestamp_ns)
 
 
-_MAX_ENVELOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
+_MAX_SCOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
 
 _extension: Final = extension("_native")
 # Where the SDK keeps what its properties give: one look in C. Checked with SDK 1.30 to 1.45; where it answers differently, the
@@ -345,26 +345,26 @@ class SdkResourceScope:
 
 
 class SdkResourceScopes:
-    """One envelope per resource and scope, made once. Bounded; used by one thread."""
+    """One object for each resource and scope, made once. Bounded; used by one thread."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], SdkResourceScope] = {}
         self._last: tuple[Any, Any, SdkResourceScope] = (self, self, SdkResourceScope(None, None))  # of no span
 
     def of(self, span: ReadableSpan) -> SdkResourceScope:
-        """The envelope of the span. It holds resource and scope, so their identities stay theirs."""
+        """The resource and scope of the span. The object holds resource and scope, so their identities stay theirs."""
         resource, scope = span.resource, span.instrumentation_scope
         last = self._last
         if last[0] is resource and last[1] is scope:
             return last[2]
         key = (id(resource), id(scope))
-        envelope = self._kept.get(key)
-        if envelope is None:
-            if len(self._kept) >= _MAX_ENVELOPES:
+        resource_scope = self._kept.get(key)
+        if resource_scope is None:
+            if len(self._kept) >= _MAX_SCOPES:
                 self._kept.clear()
-            envelope = self._kept[key] = SdkResourceScope(resource, scope)
-        self._last = (resource, scope, envelope)
-        return envelope
+            resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
+        self._last = (resource, scope, resource_scope)
+        return resource_scope
 
     def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, below: int | None = None) -> SpanFrame:
         """The span as assembly takes it, as if it hung from the span `below` where that is given."""

@@ -51,11 +51,17 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 def told(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
     """Everything that the core can learn of a span."""
-    trace_id, span_id, (parent, payload, envelope), _ = frame
-    view = envelope.view(payload)
+    trace_id, span_id, (parent, payload, resource_scope), _ = frame
+    view = resource_scope.view(payload)
     facts = [view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message]
-    contents = [view.attributes(WANTED), list(view.events()), envelope.shared(WANTED), envelope.service, envelope.scope_name]
-    remote = envelope.parent_is_remote(payload) if parent else None
+    contents = [
+        view.attributes(WANTED),
+        list(view.events()),
+        resource_scope.shared(WANTED),
+        resource_scope.service,
+        resource_scope.scope_name,
+    ]
+    remote = resource_scope.parent_is_remote(payload) if parent else None
     return [trace_id, span_id, parent, *facts, *contents, remote]
 
 
@@ -78,7 +84,7 @@ def test_a_span_reads_alike_in_the_process_and_from_otlp(span: ReadableSpan):
 def test_which_of_two_spans_of_one_id_counts_does_not_depend_on_their_order(one: ReadableSpan, two: ReadableSpan):
     """Ranks compare, and a span ranks equal with itself."""
     frames = frames_of([one, two])
-    ranks = [envelope.rank(payload) for _, _, (_, payload, envelope), _ in frames]
+    ranks = [resource_scope.rank(payload) for _, _, (_, payload, resource_scope), _ in frames]
     assert (max(ranks) == ranks[0]) or (max(ranks) == ranks[1])
     assert ranks[0] == frames_of([one])[0][2][2].rank(one)
     assert ranks[0][:2] == (one.end_time, len(one.attributes or {}))

@@ -43,7 +43,9 @@ class ListIntake:
 
     def names(self) -> list[str]:
         """Of the spans that were taken, in order."""
-        return [envelope.view(payload).name for framed in self.taken for _, _, (_, payload, envelope), _ in framed.spans]
+        return [
+            resource_scope.view(payload).name for framed in self.taken for _, _, (_, payload, resource_scope), _ in framed.spans
+        ]
 
 
 @pytest.fixture

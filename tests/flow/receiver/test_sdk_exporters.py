@@ -49,13 +49,13 @@ def test_spans_of_the_sdk_arrive_whole(start: Any, intake: Any, exporter: Any, t
     provider.shutdown()
     [framed] = intake.taken
     child, root = framed.spans
-    _, _, (parent_id, payload, envelope), _ = child
-    view = envelope.view(payload)
+    _, _, (parent_id, payload, resource_scope), _ = child
+    view = resource_scope.view(payload)
     assert int.from_bytes(parent_id, "big") == run.get_span_context().span_id
     assert root[2][0] == b""
     assert view.attributes(Wanted(frozenset({"cities"}))) == {"cities": ["Paris", "Rome"]}
     assert [(event.name, event.attributes) for event in view.events()] == [("done", {"ok": True})]
-    assert (envelope.service, envelope.scope_name) == ("shop", "agent")
+    assert (resource_scope.service, resource_scope.scope_name) == ("shop", "agent")
     assert receiver.counts()["accepted_spans"] == {transport: 2}
 
 
@@ -78,9 +78,9 @@ def test_events_of_the_sdk_arrive_and_other_logs_do_not(start: Any, intake: Any,
         logger.emit(severity_number=SeverityNumber.INFO, body="a line of the application")
     provider.shutdown()
     [framed] = intake.taken
-    [(_, span_id, (payload, envelope), _)] = framed.logs
+    [(_, span_id, (payload, resource_scope), _)] = framed.logs
     assert int.from_bytes(span_id, "big") == span.get_span_context().span_id
-    assert envelope.event(payload).attributes == {"messages": [{"role": "user"}]}
+    assert resource_scope.event(payload).attributes == {"messages": [{"role": "user"}]}
     assert receiver.counters.get("ignored_logs") == 1
 
 

@@ -49,7 +49,9 @@ def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
     if held is None:
         return None
     is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()  # open for a span that was there: nothing to say
-    frames = {span_id: (parent, payload, envelope.raw) for span_id, (parent, payload, envelope) in held.frames.items()}
+    frames = {
+        span_id: (parent, payload, resource_scope.raw) for span_id, (parent, payload, resource_scope) in held.frames.items()
+    }
     logs = {span_id: [payload for payload, _ in records] for span_id, records in held.logs.items()}
     return is_open, frames, logs, held.changed if is_open else None, held.last_evaluations
 

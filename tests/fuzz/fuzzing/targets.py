@@ -105,8 +105,8 @@ def _as_protobuf_says(framed: SpanBatch, request: Any) -> None:
     assert len(framed.spans) + framed.rejected + framed.own == len(spans)
     theirs = [span for scope, span in spans if scope != "otel_eval" and _usable(span)]
     assert [(trace_id, span_id) for trace_id, span_id, _, _ in framed.spans] == [(s.trace_id, s.span_id) for s in theirs]
-    for (_, _, (parent, payload, envelope), _), span in zip(framed.spans, theirs, strict=True):
-        view = envelope.view(payload)
+    for (_, _, (parent, payload, resource_scope), _), span in zip(framed.spans, theirs, strict=True):
+        view = resource_scope.view(payload)
         assert parent == (b"" if span.parent_span_id == bytes(8) else span.parent_span_id)
         assert (view.name, view.start_ns, view.end_ns) == (span.name, span.start_time_unix_nano, span.end_time_unix_nano)
         assert (view.status_code, view.status_message) == (span.status.code, span.status.message)
@@ -124,8 +124,8 @@ def logs_protobuf(data: bytes) -> None:
         framed = read_logs(data)
     except InputError:
         return
-    for _, _, (payload, envelope), _ in framed.logs:
-        envelope.event(payload)
+    for _, _, (payload, resource_scope), _ in framed.logs:
+        resource_scope.event(payload)
     evaluated(framed)
 
 
@@ -230,9 +230,9 @@ def framed_alike(data: bytes) -> None:
 
 
 def _of_frame(span: tuple[bytes, bytes, Any, int]) -> tuple[Any, ...]:
-    """Ids, payload and what stood around it; great resources have an envelope for each time that they are read."""
-    trace_id, span_id, (parent, payload, envelope), _ = span
-    return trace_id, span_id, parent, payload, envelope.raw
+    """Ids, payload and what stood around it; great resources have an object for each time that they are read."""
+    trace_id, span_id, (parent, payload, resource_scope), _ = span
+    return trace_id, span_id, parent, payload, resource_scope.raw
 
 
 def weighed_alike(data: bytes) -> None:

@@ -17,7 +17,7 @@ Item = tuple[bytes, bytes, tuple[bytes, FakeSpan, object], int]
 
 
 def item(trace: int, each: FakeSpan, size: int = SIZE) -> Item:
-    return bytes([trace]) * 16, each.span_id.encode(), (each.parent.encode(), each, each.envelope), size
+    return bytes([trace]) * 16, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), size
 
 
 def push(buffer: TraceBuffer, now: float, *items: Item) -> str:
@@ -136,7 +136,7 @@ def test_a_trace_that_never_pauses_is_evaluated_when_it_is_too_old():
     for number in range(300):
         now = number * 0.02
         made = span(f"{number:08d}", "missing.", "execute_tool a", remote=False)
-        item = (b"t" * 16, made.span_id.encode(), (b"missing.", made, made.envelope), 100)
+        item = (b"t" * 16, made.span_id.encode(), (b"missing.", made, made.resource_scope), 100)
         assert buffer.refusal([item], now) == ""
         buffer.push_many([item], now)
         if number % 5 == 0:

@@ -15,7 +15,7 @@ TRACE = b"t" * 16
 
 def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE, size: int = 100) -> None:
     for each in spans:
-        buffer.push(trace, each.span_id.encode(), (each.parent.encode(), each, each.envelope), size, now)
+        buffer.push(trace, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), size, now)
 
 
 def test_a_late_span_opens_the_trace_again():

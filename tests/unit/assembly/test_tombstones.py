@@ -51,9 +51,9 @@ def test_spans_that_are_too_late_are_known_after_compacting():
     """They are counted and form no run."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=5))
     each = span("r")
-    buffer.push(of(7), b"r" * 8, (b"", each, each.envelope), 100, 0)
+    buffer.push(of(7), b"r" * 8, (b"", each, each.resource_scope), 100, 0)
     buffer.due(1)
     buffer.due(10)
     buffer.compact(10)
-    buffer.push(of(7), b"c" * 8, (b"r" * 8, each, each.envelope), 100, 11)
+    buffer.push(of(7), b"c" * 8, (b"r" * 8, each, each.resource_scope), 100, 11)
     assert (buffer.tally.spans_too_late, len(buffer)) == (1, 0)

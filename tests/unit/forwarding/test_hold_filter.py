@@ -15,7 +15,7 @@ from otel_eval.evaluations import ScorerSet
 from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.otlp.spans import resource_scope
 
-ENVELOPES = {each: resource_scope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}
+SCOPES = {each: resource_scope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}
 PARENTS = (b"", b"p" * 8)
 FLAGS = (None, 0, 1, 0x100, 0x101, 0x200, 0x300, 0x1FF, 0xFFFFFFFF)
 KINDS = (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_CONSUMER)
@@ -28,7 +28,7 @@ def frame(parent=b"", *, operation="chat", flags=None, kind=Span.SPAN_KIND_INTER
         made.attributes.add(key="gen_ai.operation.name").value.string_value = operation
     if flags is not None:
         made.flags = flags
-    return parent, made.SerializeToString(), ENVELOPES[scope]
+    return parent, made.SerializeToString(), SCOPES[scope]
 
 
 def waits(held):

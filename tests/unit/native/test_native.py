@@ -176,9 +176,9 @@ def test_an_ordinary_request_is_framed_by_the_extension() -> None:
     """Otherwise nothing above would say anything."""
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"chat")
     body = sized(1, sized(1, b"") + sized(2, sized(1, sized(1, b"agent")) + sized(2, span)))
-    [(envelope, spans)] = extension.frame(body, framing.resource_scope, UNLIMITED)
-    assert envelope.scope_name == "agent"
-    assert spans == [(b"t" * 16, b"s" * 8, (b"", span, envelope), len(span))]
+    [(resource_scope, spans)] = extension.frame(body, framing.resource_scope, UNLIMITED)
+    assert resource_scope.scope_name == "agent"
+    assert spans == [(b"t" * 16, b"s" * 8, (b"", span, resource_scope), len(span))]
 
 
 def test_wanted_sets_without_number_are_no_trouble() -> None:

@@ -57,7 +57,7 @@ def test_as_many_as_there_may_be_are_taken(where: str, size: int) -> None:
 def test_one_more_costs_its_span(where: str, size: int) -> None:
     """The limit and its key are said; the span of another resource is taken, and nothing is cut."""
     framed = read_traces(with_attributes(where, MOST + 1, size).SerializeToString(), MOST)
-    assert [envelope.view(payload).name for _, _, (_, payload, envelope), _ in framed.spans] == ["b"]
+    assert [resource_scope.view(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans] == ["b"]
     assert framed.rejected == 1
     assert where in framed.why
     assert "more than 50 attributes" in framed.why

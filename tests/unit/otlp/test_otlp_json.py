@@ -29,8 +29,8 @@ def span(**fields: Any) -> dict[str, Any]:
 
 def read(framed: SpanBatch) -> Any:
     """The view of the only span."""
-    [(_, _, (_, payload, envelope), _)] = framed.spans
-    return envelope.view(payload)
+    [(_, _, (_, payload, resource_scope), _)] = framed.spans
+    return resource_scope.view(payload)
 
 
 def attribute(value: Any) -> Any:
@@ -206,8 +206,8 @@ def test_logs_are_joined_by_their_ids() -> None:
     ]
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode()
     framed = read_logs_json(body)
-    [(trace_id, span_id, (payload, envelope), _)] = framed.logs
-    assert (trace_id.hex(), span_id.hex(), envelope.event(payload).body) == (TRACE, SPAN, "hello")
+    [(trace_id, span_id, (payload, resource_scope), _)] = framed.logs
+    assert (trace_id.hex(), span_id.hex(), resource_scope.event(payload).body) == (TRACE, SPAN, "hello")
     assert (framed.ignored, framed.rejected) == (1, 1)
 
 
@@ -266,7 +266,7 @@ def test_any_json_gives_frames_or_an_input_error(body: dict[str, Any]) -> None:
 def test_any_json_as_a_span_gives_a_frame_or_a_rejection(fields: Any) -> None:
     """A hostile span costs itself."""
     framed = read_document(document(span() | fields if isinstance(fields, dict) else fields, span(name="good")))
-    names = [envelope.view(payload).name for _, _, (_, payload, envelope), _ in framed.spans]
+    names = [resource_scope.view(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans]
     assert names[-1:] == ["good"]
 
 

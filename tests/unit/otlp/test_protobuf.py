@@ -61,7 +61,7 @@ def test_a_span_keeps_its_ids_its_bytes_and_its_size() -> None:
 
 @pytest.mark.parametrize("body", [b"", ExportTraceServiceRequest(resource_spans=[{}]).SerializeToString()])
 def test_an_empty_request_holds_nothing(body: bytes) -> None:
-    """No spans, or only empty envelopes, is no error."""
+    """No spans, or only empty resources and scopes, is no error."""
     framed = read_traces(body)
     assert (framed.spans, framed.rejected) == ([], 0)
 
@@ -98,7 +98,7 @@ def test_our_own_spans_are_dropped_and_counted() -> None:
     assert (framed.spans, framed.own, framed.rejected) == ([], 1, 0)
 
 
-def test_spans_of_one_resource_and_scope_share_an_envelope_from_batch_to_batch() -> None:
+def test_spans_of_one_resource_and_scope_share_a_resource_scope_from_batch_to_batch() -> None:
     """So a buffer of many spans holds few of them."""
     span = Span(trace_id=TRACE, span_id=SPAN)
     first, second = (read_traces(request(span)).spans[0][2][2] for _ in range(2))
@@ -106,7 +106,7 @@ def test_spans_of_one_resource_and_scope_share_an_envelope_from_batch_to_batch()
 
 
 def test_a_resource_too_great_to_keep_is_read_all_the_same() -> None:
-    """The cache of envelopes is bounded in bytes."""
+    """The cache of resources and scopes is bounded in bytes."""
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
     group.resource.attributes.add(key="service.name").value.string_value = "x" * 20_000
@@ -196,8 +196,8 @@ def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
         except InputError as error:
             one_line(error)
             continue
-        for _, _, (_, payload, envelope), _ in framed.spans:
-            view = envelope.view(payload)
+        for _, _, (_, payload, resource_scope), _ in framed.spans:
+            view = resource_scope.view(payload)
             assert isinstance(view.name, str)
             assert isinstance(list(view.events()), list)
 
@@ -209,10 +209,10 @@ def test_any_bytes_in_a_span_give_a_readable_view_or_an_input_error(tail: bytes)
         framed = read_traces(in_request(IDS + b"\x4a" + bytes([len(tail)]) + tail))
     except InputError:
         return
-    for _, _, (_, payload, envelope), _ in framed.spans:
-        view = envelope.view(payload)
+    for _, _, (_, payload, resource_scope), _ in framed.spans:
+        view = resource_scope.view(payload)
         assert (view.status_code, view.status_message, list(view.events())) == (0, "", [])
-        assert isinstance(envelope.rank(payload), tuple)
+        assert isinstance(resource_scope.rank(payload), tuple)
 
 
 def a_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -232,10 +232,10 @@ def a_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
 def test_a_log_record_that_may_carry_content_is_framed(fields: dict[str, Any]) -> None:
     """By its event name, by the attribute older senders use, or by messages in its body."""
     framed = read_logs(logs(trace_id=TRACE, span_id=SPAN, **fields))
-    [(trace_id, span_id, (payload, envelope), size)] = framed.logs
+    [(trace_id, span_id, (payload, resource_scope), size)] = framed.logs
     assert (trace_id, span_id, size) == (TRACE, SPAN, len(payload) + excess_size(payload))
     named = [each["value"]["string_value"] for each in fields.get("attributes", ())]
-    assert envelope.event(payload).name == fields.get("event_name", "".join(named))
+    assert resource_scope.event(payload).name == fields.get("event_name", "".join(named))
 
 
 @pytest.mark.parametrize(

@@ -25,18 +25,18 @@ ALL = Wanted(frozenset(), ("",))
 
 
 def framed_span(span: Span) -> tuple[bytes, Any]:
-    """Payload and envelope of a span as it is framed."""
+    """Payload, resource and scope of a span as it is framed."""
     span.trace_id, span.span_id = span.trace_id or TRACE, span.span_id or SPAN
     message = ExportTraceServiceRequest()
     message.resource_spans.add().scope_spans.add().spans.append(span)
-    [(_, _, (_, payload, envelope), _)] = read_traces(message.SerializeToString()).spans
-    return payload, envelope
+    [(_, _, (_, payload, resource_scope), _)] = read_traces(message.SerializeToString()).spans
+    return payload, resource_scope
 
 
 def view(span: Span) -> SpanReader:
     """A span as it is read."""
-    payload, envelope = framed_span(span)
-    read: SpanReader = envelope.view(payload)
+    payload, resource_scope = framed_span(span)
+    read: SpanReader = resource_scope.view(payload)
     return read
 
 
@@ -152,10 +152,10 @@ def test_json_and_protobuf_of_one_message_are_framed_alike(spans: list[Span], re
 
 
 def comparable(framed: SpanBatch) -> list[Any]:
-    """Frames without the identity of their envelopes."""
+    """Frames without the identity of their resources and scopes."""
     return [
-        (trace, span, parent, view_facts(envelope.view(payload)), envelope.shared(ALL), envelope.scope_name)
-        for trace, span, (parent, payload, envelope), _ in framed.spans
+        (trace, span, parent, view_facts(resource_scope.view(payload)), resource_scope.shared(ALL), resource_scope.scope_name)
+        for trace, span, (parent, payload, resource_scope), _ in framed.spans
     ]
 
 
@@ -221,8 +221,8 @@ def test_nesting_beyond_the_limit_is_cut_and_costs_nothing_else() -> None:
     """Five hundred levels in a request neither raise nor hide the other attributes."""
     pair = sized(1, b"deep") + sized(2, raw_nested(500))
     span = sized(1, TRACE) + sized(2, SPAN) + sized(9, pair) + sized(9, KeyValue(key="k").SerializeToString())
-    [(_, _, (_, payload, envelope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
-    read = envelope.view(payload).attributes(ALL)
+    [(_, _, (_, payload, resource_scope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
+    read = resource_scope.view(payload).attributes(ALL)
     assert depth_of(read["deep"]) == (MAX_DEPTH, TOO_DEEP)
     assert read["k"] is None
 
@@ -233,15 +233,15 @@ def test_json_nested_too_deeply_reads_like_protobuf() -> None:
     for _ in range(80):
         value = {"arrayValue": {"values": [value]}}
     span = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "attributes": [{"key": "deep", "value": value}]}
-    [(_, _, (_, payload, envelope), _)] = read_document({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).spans
-    assert depth_of(envelope.view(payload).attributes(ALL)["deep"]) == (MAX_DEPTH, TOO_DEEP)
+    [(_, _, (_, payload, resource_scope), _)] = read_document({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).spans
+    assert depth_of(resource_scope.view(payload).attributes(ALL)["deep"]) == (MAX_DEPTH, TOO_DEEP)
 
 
 def raw_span(*attributes: bytes) -> SpanReader:
     """A span whose attributes are given as the bytes of KeyValues."""
     span = sized(1, TRACE) + sized(2, SPAN) + b"".join(sized(9, pair) for pair in attributes)
-    [(_, _, (_, payload, envelope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
-    read: SpanReader = envelope.view(payload)
+    [(_, _, (_, payload, resource_scope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
+    read: SpanReader = resource_scope.view(payload)
     return read
 
 
@@ -293,14 +293,14 @@ def test_numbers_that_are_none_survive() -> None:
 )
 def test_flags_say_whether_the_parent_is_remote(flags: int, remote: bool | None) -> None:
     """Only if they say that they know; future bits do not matter."""
-    payload, envelope = framed_span(Span(flags=flags | 0x80000000))
-    assert envelope.parent_is_remote(payload) is remote
+    payload, resource_scope = framed_span(Span(flags=flags | 0x80000000))
+    assert resource_scope.parent_is_remote(payload) is remote
 
 
 def test_a_later_end_then_more_attributes_outrank() -> None:
     """Of two spans with one id the greater rank counts, whichever came first."""
     spans = [Span(end_time_unix_nano=5), Span(end_time_unix_nano=5, attributes=[KeyValue(key="a")]), Span(end_time_unix_nano=6)]
-    ranks = [envelope.rank(payload) for payload, envelope in map(framed_span, spans)]
+    ranks = [resource_scope.rank(payload) for payload, resource_scope in map(framed_span, spans)]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) == 3
 
@@ -315,9 +315,12 @@ def test_the_resource_goes_before_the_scope() -> None:
     for key in ("service.name", "team"):
         scope.scope.attributes.add(key=key).value.string_value = "scope's"
     scope.spans.add(trace_id=TRACE, span_id=SPAN)
-    [(_, _, (_, _, envelope), _)] = read_traces(message.SerializeToString()).spans
-    assert (envelope.service, envelope.scope_name) == ("shop", "agent")
-    assert envelope.shared(Wanted(frozenset({"service.name", "team", "absent"}))) == {"service.name": "shop", "team": "scope's"}
+    [(_, _, (_, _, resource_scope), _)] = read_traces(message.SerializeToString()).spans
+    assert (resource_scope.service, resource_scope.scope_name) == ("shop", "agent")
+    assert resource_scope.shared(Wanted(frozenset({"service.name", "team", "absent"}))) == {
+        "service.name": "shop",
+        "team": "scope's",
+    }
 
 
 def test_a_log_record_is_read_as_an_event() -> None:
@@ -328,5 +331,5 @@ def test_a_log_record_is_read_as_an_event() -> None:
     )
     record.attributes.add(key="index").value.int_value = 0
     record.body.kvlist_value.values.add(key="role").value.string_value = "assistant"
-    [(_, _, (payload, envelope), _)] = read_logs(message.SerializeToString()).logs
-    assert envelope.event(payload) == SpanEvent("gen_ai.choice", {"index": 0}, {"role": "assistant"})
+    [(_, _, (payload, resource_scope), _)] = read_logs(message.SerializeToString()).logs
+    assert resource_scope.event(payload) == SpanEvent("gen_ai.choice", {"index": 0}, {"role": "assistant"})

@@ -46,7 +46,8 @@ class Rig:
 
     def send(self, trace: int, *spans: FakeSpan, size: int = SIZE) -> None:
         items = [
-            (bytes([trace]) * 16, each.span_id.encode(), (each.parent.encode(), each, each.envelope), size) for each in spans
+            (bytes([trace]) * 16, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), size)
+            for each in spans
         ]
         self.pipeline.spans(items)
 
@@ -195,7 +196,7 @@ def test_shutdown_with_work_left_ends_in_time_and_counts_it():
 
     rig = Rig(Slow())
     for trace in range(600):
-        rig.pipeline.spans([(trace.to_bytes(16, "big"), b"a", (b"", agent(), agent().envelope), SIZE)])
+        rig.pipeline.spans([(trace.to_bytes(16, "big"), b"a", (b"", agent(), agent().resource_scope), SIZE)])
     assert not rig.pipeline.stop(timeout_s=10)
     counts = rig.pipeline.counts()
     assert counts["reports"] == len(rig.reports) == 256  # a batch that began is finished
@@ -230,7 +231,7 @@ def test_closing_one_trace_now_does_not_wait_for_the_decision_wait():
     rig = Rig()
     spans: Sequence[FakeSpan] = (agent(), tool("t"))
     rig.pipeline.close_and_evaluate(
-        b"\1" * 16, [(b"\1" * 16, each.span_id.encode(), (each.parent.encode(), each, each.envelope), 1) for each in spans]
+        b"\1" * 16, [(b"\1" * 16, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), 1) for each in spans]
     )
     assert (rig.rows(), rig.done) == ([("a", 0, 1)], [b"\1" * 16])
 
@@ -253,7 +254,7 @@ def test_the_worker_closes_traces_by_itself():
     pipeline = Pipeline(engine, reports.append, Limits(decision_wait_s=0.05))
     pipeline.start()
     each = agent()
-    pipeline.spans([(b"t" * 16, b"a", (b"", each, each.envelope), SIZE)])
+    pipeline.spans([(b"t" * 16, b"a", (b"", each, each.resource_scope), SIZE)])
     wait_until(lambda: bool(reports))
     assert pipeline.stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "otel-eval" and not thread.is_alive()]

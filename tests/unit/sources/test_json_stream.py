@@ -30,7 +30,9 @@ def contents(framed: Any) -> list[Any]:
     """What the pieces hold, in one order."""
     pieces: list[SpanBatch] = list(framed)
     spans = [
-        (trace, span, parent, payload, envelope.raw) for p in pieces for trace, span, (parent, payload, envelope), _ in p.spans
+        (trace, span, parent, payload, resource_scope.raw)
+        for p in pieces
+        for trace, span, (parent, payload, resource_scope), _ in p.spans
     ]
     logs = [(trace, span, payload) for p in pieces for trace, span, (payload, _), _ in p.logs]
     return [

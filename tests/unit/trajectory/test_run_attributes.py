@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from made_spans import FakeEnvelope, FakeSpan, closed, span
+from made_spans import FakeResourceScope, FakeSpan, closed, span
 
 from otel_eval.model import Trajectory
 from otel_eval.trajectory import build
@@ -27,8 +27,8 @@ def of(*spans: FakeSpan) -> Trajectory:
 def test_the_resource_is_that_of_the_runs_own_span() -> None:
     """Not of the services that it calls."""
     own, called = agent(), tool("t", "run", 30)
-    own.envelope = FakeEnvelope("shop", "app", {"openinference.project.name": "support"})
-    called.envelope = FakeEnvelope("stock", "app")
+    own.resource_scope = FakeResourceScope("shop", "app", {"openinference.project.name": "support"})
+    called.resource_scope = FakeResourceScope("stock", "app")
     assert of(own, called).resource == {"service.name": "shop", "openinference.project.name": "support"}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from made_spans import FakeEnvelope
+from made_spans import FakeResourceScope
 
 from otel_eval.interfaces import Frame
 from otel_eval.trajectory.classify import span_tree_of
 
 IDS = [bytes([number]) * 8 for number in range(1, 9)]
-ENVELOPE = FakeEnvelope("shop", "scope")
+SCOPE = FakeResourceScope("shop", "scope")
 PARENTS = st.sampled_from([*IDS, *IDS, b"", bytes(8), b"\xee" * 8])
 
 
@@ -18,7 +18,7 @@ PARENTS = st.sampled_from([*IDS, *IDS, b"", bytes(8), b"\xee" * 8])
 def any_frames(draw: st.DrawFn) -> dict[bytes, Frame]:
     """Spans with any links at all, circles and missing parents among them."""
     ids = draw(st.permutations(IDS))[: draw(st.integers(0, len(IDS)))]
-    return {each: (draw(PARENTS), None, ENVELOPE) for each in ids}
+    return {each: (draw(PARENTS), None, SCOPE) for each in ids}
 
 
 def circles(frames: dict[bytes, Frame]) -> list[set[bytes]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from made_spans import FakeEnvelope, FakeSpan
+from made_spans import FakeResourceScope, FakeSpan
 from recorded_traces import traces
 
 from otel_eval.conventions import TABLES, Field
@@ -55,13 +55,13 @@ def described(calls: Iterable[ToolCall]) -> list[Any]:
 
 def changed(frame: Frame, parent: bytes | None = None, later: int = 0, **fields: Any) -> Frame:
     """The frame below another parent, later, or with other fields."""
-    own, payload, envelope = frame
+    own, payload, resource_scope = frame
     made = copy.copy(payload)
     made.start_ns += later
     made.end_ns += later
     for name, value in fields.items():
         setattr(made, name, value)
-    return (own if parent is None else parent, made, envelope)
+    return (own if parent is None else parent, made, resource_scope)
 
 
 def tops(frames: Frames) -> list[bytes]:
@@ -78,7 +78,7 @@ def made(span_id: bytes, parent: bytes, run: Trajectory, service: str = "web", *
     """A span around the run."""
     start, end = (run.start_ns or 0) - 5_000, (run.end_ns or 0) + 5_000
     span = FakeSpan(span_id.hex(), parent.hex(), fields.pop("name", "POST /"), start_ns=start, end_ns=end, **fields)
-    return {span_id: (parent, span, FakeEnvelope(service, fields.get("scope", "http")))}
+    return {span_id: (parent, span, FakeResourceScope(service, fields.get("scope", "http")))}
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -107,7 +107,7 @@ def test_with_other_peoples_spans_below_each_call(file: str):
         parent = bytes.fromhex(call.span_id)
         payload = frames[parent][1]
         below = FakeSpan(f"{number:016x}", call.span_id, "SELECT", start_ns=payload.start_ns, end_ns=payload.end_ns, kind=3)
-        frames[b"query00%d" % number] = (parent, below, FakeEnvelope("db", "sqlalchemy"))
+        frames[b"query00%d" % number] = (parent, below, FakeResourceScope("db", "sqlalchemy"))
     (found,) = outermost(closed(frames))
     assert described(found.calls) == described(run.calls)
 
@@ -212,7 +212,7 @@ def layer(
             key = bytes.fromhex(call.span_id)
             parent = frames[key][0] if beside else key
             span = FakeSpan("", "", "call", start_ns=call.start_ns, end_ns=call.end_ns, attributes=attributes(call), scope=scope)
-            frames[b"layer00%d" % number] = (parent, span, FakeEnvelope("x", scope))
+            frames[b"layer00%d" % number] = (parent, span, FakeResourceScope("x", scope))
         return frames
 
     return added
