@@ -10,6 +10,7 @@ OtelEvalError
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -101,7 +102,6 @@ def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:
 
 
 _MOST_SHOWN: Final = 80
-_DEEPEST: Final = 4  # more does not fit in what is shown
 _MOST_BITS: Final = 13_000  # about as many as Python writes in decimal digits
 _SECRET_KEY: Final = re.compile(r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE)
 # What keys look like where no name marks them: `Bearer x`, the beginnings that providers give theirs.
@@ -110,16 +110,36 @@ _URL: Final = re.compile(r"(?<=://)[^\s'\"]+")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
-class _Word(str):
-    """A placeholder for a part that is left out; it is written without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+_HIDDEN: Final = "***"
 
 
-_HIDDEN: Final = _Word("***")
+class _Redacting(reprlib.Repr):
+    """Representations of bounded length, without the values of keys that mark secrets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fillvalue = "…"
+        self.maxlevel = 3  # more does not fit in what is shown
+        # Longer than what is shown, so that no secret is cut before it is recognised.
+        self.maxlist = self.maxtuple = self.maxstring = self.maxother = 4 * _MOST_SHOWN
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0:
+            return "{…}"
+        pairs = islice(x.items(), _MOST_SHOWN)
+        return (
+            "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self._inner(key, value, level - 1)}" for key, value in pairs) + "}"
+        )
+
+    def _inner(self, key: Any, value: Any, level: int) -> str:
+        is_secret = isinstance(key, str) and value is not None and _SECRET_KEY.search(key)
+        return _HIDDEN if is_secret else self.repr1(value, level)
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < _MOST_BITS else "a number of thousands of digits"
+
+
+_redacting: Final = _Redacting()
 
 
 def redacted_repr(value: Any) -> str:
@@ -128,10 +148,7 @@ def redacted_repr(value: Any) -> str:
     >>> redacted_repr({"headers": {"x-tenant": "a"}, "endpoint": "http://me:pw@h"})
     "{'headers': ***, 'endpoint': 'http://***@h'}"
     """
-    try:
-        text = ascii(value) if isinstance(value, bytes) else repr(_shortened(value, _DEEPEST))
-    except Exception:  # noqa: BLE001 - the `repr` of an object of the user's may do anything
-        text = f"a {type(value).__name__}"
+    text = _redacting.repr(value)
     text = _SECRET_TEXT.sub(_HIDDEN, _URL.sub(lambda found: redacted(found[0]), " ".join(text.splitlines())))
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
@@ -156,48 +173,18 @@ def holds_credentials(url: str) -> bool:
     return "?" in url or "@" in (url.partition("://")[2] or url).partition("/")[0]
 
 
-def _shortened(value: Any, depth: int) -> Any:
-    """The value without its secrets, cut to about the length that is shown."""
-    if isinstance(value, str):
-        return value if isinstance(value, _Word) or len(value) <= _MOST_SHOWN else _begun(value)
-    if isinstance(value, int):
-        return value if value.bit_length() < _MOST_BITS else _Word("a number of thousands of digits")
-    if type(value) not in (dict, list, tuple):
-        return value
-    if not depth:
-        return _Word("…")
-    if isinstance(value, dict):
-        some = islice(value.items(), _MOST_SHOWN)
-        left = depth - 1
-        return {_shortened(key, left): _HIDDEN if _is_secret(key, inner) else _shortened(inner, left) for key, inner in some}
-    return type(value)(_shortened(each, depth - 1) for each in value[:_MOST_SHOWN])
-
-
-def _begun(text: str) -> str:
-    """The beginning of a text, longer than what is shown, so that no secret is cut before it is recognised."""
-    return text[: 4 * _MOST_SHOWN]
-
-
-def _is_secret(key: Any, value: Any) -> bool:
-    return isinstance(key, str) and value is not None and bool(_SECRET_KEY.search(key))
-
-
 _LONGEST_WORD: Final = 80  # characters that are compared
 
 
 def nearest(word: Any, known: Iterable[Any], *, alike: float = 0.6) -> str | None:
-    """The known word that is most like `word`, ignoring case if need be; None if none is, or `word` is no text.
+    """The known word that is most like `word`, ignoring case; None if none is, or `word` is no text.
 
     Args:
         alike: how similar the words must be, from 0 to 1 (the ratio of `difflib`).
     """
-    words = [each for each in known if isinstance(each, str)]
     if not isinstance(word, str):
         return None
-    near = get_close_matches(word[:_LONGEST_WORD], words, n=1, cutoff=alike)
-    if near:
-        return near[0]
-    small = {each.casefold(): each for each in words}  # IN_ORDER is far from in_order
+    small = {each.casefold(): each for each in known if isinstance(each, str)}  # IN_ORDER is far from in_order
     near = get_close_matches(word[:_LONGEST_WORD].casefold(), small, n=1, cutoff=alike)
     return small[near[0]] if near else None
 

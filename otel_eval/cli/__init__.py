@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from otel_eval.cli.log_format import configure_logging, early_log_format, write_line, writes_json
+from otel_eval.cli.log_format import configure_logging, is_json_configured, write_line, writes_json
 from otel_eval.errors import ConfigError, InputError, OtelEvalError
 from otel_eval.native import build_info
 
@@ -78,6 +78,9 @@ def serve(config: str | None, drains: bool, workers: int | None) -> int:
     exits; with storage, open traces stay there for the next start. SIGHUP reloads evaluations, judges and conventions from the
     file.
     """
+    # Errors in the configuration are printed before it is loaded, and a collector of logs expects JSON from the first line on.
+    if config is not None and is_json_configured(config):
+        configure_logging("json")
     from otel_eval.cli.serving import drain, run
     from otel_eval.config import load
 
@@ -276,12 +279,9 @@ def _scorer_summary(name: str) -> str:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything on import
         return f"(cannot be loaded: {error if isinstance(error, ConfigError) else describe_import_error(error)})"
     # An entry point may name anything, for instance a constant.
-    return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
-
-
-def _first_line(documented: Any) -> str:
-    """The first paragraph of the docstring, on one line."""
-    return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+    if not callable(thing):
+        return f"(cannot be used: a value of type {type(thing).__name__})"
+    return (thing.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -291,9 +291,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the command's name; None: those of the process.
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    # Errors in the configuration are printed before it is loaded, and a collector of logs expects JSON from the first line on.
-    if early_log_format(sys.argv[1:] if arguments is None else arguments) == "json":
-        configure_logging("json")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a file may lack a character, such as an arrow
     try:

@@ -13,12 +13,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 _log = logging.getLogger("otel_eval")
 
@@ -131,22 +129,8 @@ def _uncaught(where: str, kind: type[BaseException], error: BaseException | None
         _log.error("unexpected %s%s", kind.__name__, where, exc_info=(kind, error or kind(), trace))
 
 
-def early_log_format(arguments: Sequence[str]) -> Literal["text", "json"]:
-    """The log format that the configuration of `serve` sets, before it is loaded, so that errors in it are in that format.
-
-    Args:
-        arguments: the words of the command line.
-    """
-    if "serve" not in arguments:
-        return "text"
-    # Not by click, which fails at the first mistake on the command line: that line is to have the format already.
-    given = [each.partition("=")[2] for each in arguments if each.startswith("--config=")]
-    given += [after for word, after in pairwise(arguments) if word == "--config"]
-    return "json" if any(map(_is_json_configured, given)) else "text"
-
-
-def _is_json_configured(path: str) -> bool:
-    """Whether the file sets `log_format: json`, searched as text, since it may not be valid YAML."""
+def is_json_configured(path: str) -> bool:
+    """Whether a configuration file sets `log_format: json`, searched as text, since it may not be valid YAML."""
     try:
         with Path(path).open("rb") as file:
             return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None

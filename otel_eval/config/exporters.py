@@ -143,13 +143,10 @@ class PhoenixTarget(AnnotationEndpoint):
 
 
 class _NoneReplaced(AnnotationEndpoint):
-    """Of a product in which no score replaces another."""
+    """Of a product in which no score replaces another: there is nothing that a result without a score would clear."""
 
-    def contradictions(self) -> Iterator[str]:
-        """There is nothing that a result without a score would clear."""
-        yield from super().contradictions()
-        if self.unscored:
-            yield "unscored: true is not possible for a product that takes values and labels only; leave it out"
+    unscored: Literal[False] = False
+    """Not possible for a product that takes values and labels only."""
 
 
 class LogfireTarget(_NoneReplaced):
@@ -177,18 +174,12 @@ class LangsmithTarget(AnnotationEndpoint):
 class MlflowTarget(AnnotationEndpoint):
     """Sends scores to MLflow as assessments of the runs' spans."""
 
-    experiment: str | None = Field(default=None, min_length=1)
+    experiment: str | None = Field(default=None, pattern="^[ -~]+$")
     """Id of the experiment, sent as `x-mlflow-experiment-id` for servers that route by it."""
     max_wait: Seconds = 600.0
     """How long a score waits for a trace that MLflow does not have yet. Then it goes to the dead-letter file."""
     evaluation_passed: bool = False
     """Whether each evaluation has an assessment of its own, yes or no. Not for evaluations with judges, which answer later."""
-
-    def contradictions(self) -> Iterator[str]:
-        """One value for the header of the experiment."""
-        yield from super().contradictions()
-        if self.experiment and not (self.experiment.isascii() and self.experiment.isprintable()):
-            yield f"experiment: {redacted_repr(self.experiment)} is no id; write the experiment's number, e.g. '1'"
 
 
 class KafkaExporter(KafkaClient):

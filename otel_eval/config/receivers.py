@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable
 from otel_eval.config.validation import Shape
@@ -96,21 +96,17 @@ class GrpcServer(HttpServer):
             yield "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and 1.3; leave it out"
 
 
+# `grpc:` with nothing behind it is null in YAML.
+_NAMED: Final = BeforeValidator(lambda given: {} if given is None else given)
+
+
 class Protocols(Shape):
     """The protocols that are served: those that are named."""
 
-    grpc: GrpcServer | None = None
+    grpc: Annotated[GrpcServer | None, _NAMED] = None
     """OTLP over gRPC; `grpc:` alone takes the defaults."""
-    http: HttpServer | None = None
+    http: Annotated[HttpServer | None, _NAMED] = None
     """OTLP over HTTP; `http:` alone takes the defaults."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named_is_on(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        # `grpc:` with nothing behind it is null in YAML.
-        return {key: {} if value is None and key in cls.model_fields else value for key, value in given.items()}
 
     def contradictions(self) -> Iterator[str]:
         """At least one protocol is required."""
