@@ -208,6 +208,10 @@ def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Exp
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
+_FUNCTIONS: Final = (
+    "size", "all", "exists", "exists_one", "filter", "map", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint",
+    "double", "string", "bool", "bytes", "type", "timestamp", "duration", "dyn", "split", "join", "replace", "trim", "lowerAscii",
+)  # fmt: skip
 
 
 def _library(key: str) -> Any:
@@ -246,7 +250,7 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
     place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
     unknown = _UNDECLARED.fullmatch(said)
     if unknown:
-        return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], variables)}"
+        return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], [*variables, *_FUNCTIONS])}"
     if "Exceeded max recursion depth" in said:
         return _TOO_DEEP
     remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"
