@@ -78,9 +78,6 @@ def serve(config: str | None, drains: bool, workers: int | None) -> int:
     exits; with storage, open traces stay there for the next start. SIGHUP reloads evaluations, judges and conventions from the
     file.
     """
-    # Errors in the configuration are printed before it is loaded, and a collector of logs expects JSON from the first line on.
-    if config is not None and is_json_configured(config):
-        configure_logging("json")
     from otel_eval.cli.serving import drain, run
     from otel_eval.config import load
 
@@ -291,11 +288,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the command's name; None: those of the process.
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    # Errors are printed before the configuration is loaded, and a collector of logs expects JSON from the first line on.
+    if "serve" in words and any(is_json_configured(word.removeprefix("--config=")) for word in words):
+        configure_logging("json")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a file may lack a character, such as an arrow
     try:
         # Not standalone: click would exit the process itself, with codes that mean something else here.
-        code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
+        code = cli.main(words, prog_name="otel-eval", standalone_mode=False)
         sys.stdout.flush()
     except (OutputClosed, BrokenPipeError):
         # No message, neither now nor when the interpreter flushes standard output at exit.
