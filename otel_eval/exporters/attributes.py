@@ -50,16 +50,6 @@ CALLS_METRIC: Final = "otel_eval.tool.calls"
 DURATION_METRIC: Final = "otel_eval.tool.call.duration"
 ERRORS_METRIC: Final = "otel_eval.tool.errors"
 
-WINDOW_LABEL: Final = "otel_eval.label"
-WINDOW_QUANTILE: Final = "otel_eval.quantile"
-WINDOW_RESULTS_METRIC: Final = "otel_eval.window.results"
-WINDOW_PASS_RATE_METRIC: Final = "otel_eval.window.pass_rate"
-WINDOW_MEAN_METRIC: Final = "otel_eval.window.score.mean"
-WINDOW_QUANTILE_METRIC: Final = "otel_eval.window.score.quantile"
-WINDOW_COUNT_METRIC: Final = "otel_eval.window.label.count"
-WINDOW_FRACTION_METRIC: Final = "otel_eval.window.label.fraction"
-WINDOW_SKEW_METRIC: Final = "otel_eval.window.label.skew"
-
 
 def outcome_of(result: Result) -> str:
     """scored, skipped or failed."""

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from opentelemetry.metrics import Observation
@@ -54,25 +54,27 @@ class _RunResult:
     label: str | None
     revision: int
 
+    @property
+    def says_something(self) -> bool:
+        return (self.value, self.passed, self.label) != (None, None, None)
+
 
 class ResultWindow:
     """The latest result of each run: the newest `results` of them, none of them `time_s` seconds old or older.
 
     A further result of a run takes the place of the earlier one and is as young as itself; so does one that says nothing, which
-    is no result and is remembered only so that no earlier one comes after it. Time that goes back counts as the
-    latest time before.
+    is not counted. Time that goes back counts as the latest time before.
 
     Args:
         time_s: how old a result becomes.
         results: how many are held.
     """
 
-    __slots__ = ("_entries", "_latest", "_removed", "_results", "_time_s")
+    __slots__ = ("_entries", "_latest", "_results", "_time_s")
 
     def __init__(self, time_s: float, results: int) -> None:
         self._time_s, self._results = time_s, results
         self._entries: OrderedDict[Hashable, _RunResult] = OrderedDict()  # by run, oldest first
-        self._removed: OrderedDict[Hashable, _RunResult] = OrderedDict()  # the same of those that say nothing
         self._latest = -math.inf
 
     def __len__(self) -> int:
@@ -94,23 +96,19 @@ class ResultWindow:
         A revision that comes after a newer one of the same run is ignored.
         """
         now = self._expire(now)
-        earlier = self._entries.get(run) or self._removed.get(run)
-        if earlier is not None and revision < earlier.revision:
+        earlier = self._entries.get(run)
+        entry = _RunResult(now, value, passed, label, revision)
+        if (earlier.revision if earlier else 0) > revision or not (revision or entry.says_something):
             return
-        self._entries.pop(run, None)
-        self._removed.pop(run, None)
-        says_nothing = value is None and passed is None and label is None
-        if says_nothing and revision == 0:
-            return  # there is none before it
-        held = self._removed if says_nothing else self._entries
-        held[run] = _RunResult(now, value, passed, label, revision)
-        if len(held) > self._results:
-            held.popitem(last=False)
+        self._entries[run] = entry
+        self._entries.move_to_end(run)
+        if len(self._entries) > self._results:
+            self._entries.popitem(last=False)
 
     def state(self, now: float) -> State:
         """What is in the window."""
         self._expire(now)
-        entries = self._entries.values()
+        entries = [each for each in self._entries.values() if each.says_something]
         values = sorted(each.value for each in entries if each.value is not None)
         passes = [each.passed for each in entries if each.passed is not None]
         labels = distribution(each.label for each in entries if each.label is not None)
@@ -125,12 +123,11 @@ class ResultWindow:
 
     def _expire(self, now: float) -> float:
         self._latest = max(self._latest, now)
-        for held in (self._entries, self._removed):
-            while held:
-                run, oldest = next(iter(held.items()))
-                if self._latest - oldest.at < self._time_s:
-                    break
-                del held[run]
+        while self._entries:
+            run, oldest = next(iter(self._entries.items()))
+            if self._latest - oldest.at < self._time_s:
+                break
+            del self._entries[run]
         return self._latest
 
 
@@ -157,8 +154,8 @@ _MOST: Final = 50  # labels of one window that are reported by name at one time
 _EVER: Final = 200  # and during a process: an SDK forgets no series
 _LONGEST: Final = 256  # characters of a label
 
-_Points = dict[str, list[tuple[float | None, dict[str, str]]]]
-"""By gauge, its values with labels of their own; None is no value."""
+_Points = list[tuple[float | None, dict[str, str]]]
+"""Values of a gauge with labels of their own; None is no value."""
 
 
 class WindowGauges:
@@ -173,8 +170,8 @@ class WindowGauges:
     def __init__(self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self._begin()
-        for name, unit, text in _GAUGES:
-            meter.create_observable_gauge(name, [self._observe(name)], unit, text)
+        for name, (unit, text, points) in _GAUGES.items():
+            meter.create_observable_gauge(f"otel_eval.window.{name}", [self._observe(name, points)], unit, text)
         in_each_child(self, WindowGauges._begin)
 
     def _begin(self) -> None:
@@ -182,7 +179,7 @@ class WindowGauges:
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], set[str]] = {}
-        self._seen: list[tuple[dict[str, str], _Points]] = []  # of each window, its labels
+        self._seen: list[tuple[dict[str, str], State]] = []  # of each window, its labels
 
     def add(self, report: Report) -> None:
         """Take the results of a report; those of a revision replace the earlier ones of the run."""
@@ -204,10 +201,10 @@ class WindowGauges:
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
-            self._seen = [(_attributes(*key), _points(state, self._named(key, state))) for key, state in states.items()]
+            self._seen = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
 
-    def _named(self, key: tuple[str, str, str], state: State) -> dict[str, int]:
-        """Counts of the most frequent labels by name, and of the rest together."""
+    def _named(self, key: tuple[str, str, str], state: State) -> State:
+        """The state with counts of the most frequent labels by name, and of the rest together."""
         known, counts = self._known.setdefault(key, set()), dict[str, int]()
         for rank, (label, number) in enumerate(sorted(state.counts.items(), key=lambda each: (-each[1], each[0]))):
             by_name = rank < _MOST and (label in known or len(known) < _EVER)
@@ -215,44 +212,47 @@ class WindowGauges:
                 known.add(label)
             name = label if by_name else OTHER
             counts[name] = counts.get(name, 0) + number
-        return counts
+        return replace(state, counts=counts)
 
-    def _observe(self, name: str) -> Callable[[Any], list[Observation]]:
+    def _observe(self, name: str, points: Callable[[State], _Points]) -> Callable[[Any], list[Observation]]:
         """What a collection calls for one gauge."""
 
         def observe(_: Any) -> list[Observation]:
             # The first gauge looks at the windows; the others, called after it in a collection, report the same instant.
-            if name == names.WINDOW_RESULTS_METRIC:
+            if name == next(iter(_GAUGES)):
                 self._look()
-            seen = [(labels | more, value) for labels, points in self._seen for value, more in points[name]]
+            seen = [(labels | more, value) for labels, state in self._seen for value, more in points(state)]
             return [Observation(value, labels) for labels, value in seen if value is not None]
 
         return observe
 
 
-_GAUGES: Final = (
-    (names.WINDOW_RESULTS_METRIC, "{result}", "Results in the window."),
-    (names.WINDOW_PASS_RATE_METRIC, "{share}", "Share of the window's scores that passed."),
-    (names.WINDOW_MEAN_METRIC, "{score}", "Mean of the window's scores."),
-    (names.WINDOW_QUANTILE_METRIC, "{score}", "Quantiles of the window's scores."),
-    (names.WINDOW_COUNT_METRIC, "{result}", "Results in the window by label."),
-    (names.WINDOW_FRACTION_METRIC, "{share}", "Shares of the window's labels."),
-    (names.WINDOW_SKEW_METRIC, "{share}", "Largest share of a label in the window minus the smallest."),
-)
+def _by_label(state: State) -> _Points:
+    return [(number, {"otel_eval.label": label}) for label, number in state.counts.items()]
 
 
-def _points(state: State, counts: Mapping[str, int]) -> _Points:
-    """What each gauge shows of a window; `counts` are of its labels, of which the rare ones are put together."""
-    total = sum(counts.values())
-    return {
-        names.WINDOW_RESULTS_METRIC: [(state.results, {})],
-        names.WINDOW_PASS_RATE_METRIC: [(state.pass_rate, {})],
-        names.WINDOW_MEAN_METRIC: [(state.mean, {})],
-        names.WINDOW_QUANTILE_METRIC: [(each, {names.WINDOW_QUANTILE: f"p{at}"}) for at, each in state.quantiles.items()],
-        names.WINDOW_COUNT_METRIC: [(number, {names.WINDOW_LABEL: label}) for label, number in counts.items()],
-        names.WINDOW_FRACTION_METRIC: [(number / total, {names.WINDOW_LABEL: label}) for label, number in counts.items()],
-        names.WINDOW_SKEW_METRIC: [(state.skew if counts else None, {})],
-    }
+def _fractions(state: State) -> _Points:
+    total = sum(state.counts.values())
+    return [(number / total, {"otel_eval.label": label}) for label, number in state.counts.items()]
+
+
+_GAUGES: Final[Mapping[str, tuple[str, str, Callable[[State], _Points]]]] = {
+    "results": ("{result}", "Results in the window.", lambda state: [(state.results, {})]),
+    "pass_rate": ("{share}", "Share of the window's scores that passed.", lambda state: [(state.pass_rate, {})]),
+    "score.mean": ("{score}", "Mean of the window's scores.", lambda state: [(state.mean, {})]),
+    "score.quantile": (
+        "{score}",
+        "Quantiles of the window's scores.",
+        lambda state: [(each, {"otel_eval.quantile": f"p{at}"}) for at, each in state.quantiles.items()],
+    ),
+    "label.count": ("{result}", "Results in the window by label.", _by_label),
+    "label.fraction": ("{share}", "Shares of the window's labels.", _fractions),
+    "label.skew": (
+        "{share}",
+        "Largest share of a label in the window minus the smallest.",
+        lambda state: [(state.skew if state.counts else None, {})],
+    ),
+}
 
 
 _OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.WeakKeyDictionary()

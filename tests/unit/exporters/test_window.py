@@ -24,21 +24,18 @@ class Slow:
     def __init__(self, time_s: float, results: int) -> None:
         self.time_s, self.results, self.now = time_s, results, -math.inf
         self.rows: list[tuple[Any, ...]] = []
-        self.gone: list[tuple[Any, ...]] = []
 
     def at(self, now: float) -> None:
         self.now = max(self.now, now)
-        self.rows, self.gone = ([row for row in rows if self.now - row[0] < self.time_s] for rows in (self.rows, self.gone))
+        self.rows = [row for row in self.rows if self.now - row[0] < self.time_s]
 
     def add(self, now: float, run: int, value: Any, passed: Any, label: Any, revision: int) -> None:
         self.at(now)
-        if any(row[1] == run and row[5] > revision for row in (*self.rows, *self.gone)):
+        if any(row[1] == run and row[5] > revision for row in self.rows):
             return
-        self.rows, self.gone = ([row for row in rows if row[1] != run] for rows in (self.rows, self.gone))
-        if (value, passed, label) == (None, None, None):
-            self.gone = [*self.gone, (self.now, run, None, None, None, revision)][-self.results :] if revision else self.gone
-        else:
-            self.rows = [*self.rows, (self.now, run, value, passed, label, revision)][-self.results :]
+        if revision or (value, passed, label) != (None, None, None):
+            row = (self.now, run, value, passed, label, revision)
+            self.rows = [*[each for each in self.rows if each[1] != run], row][-self.results :]
 
     def state(self, now: float) -> State:
         self.at(now)
@@ -46,7 +43,7 @@ class Slow:
         counts = Counter(labels)
         shares = {label: counts[label] / len(labels) for label in sorted(counts)}
         return State(
-            results=len(self.rows),
+            results=sum(row[2:5] != (None, None, None) for row in self.rows),
             pass_rate=verdicts.count(True) / len(verdicts) if verdicts else None,
             mean=float(sum(map(Fraction, values))) / len(values) if values else None,
             quantiles={each: self.quantile(values, each) for each in PERCENTILES} if values else {},
