@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import OrderedDict
@@ -98,9 +97,6 @@ def _light(report: Report) -> Report:
     return replace(report, trajectory=light)
 
 
-_SPARES: Final = sys.version_info >= (3, 12)
-
-
 class Fanout:
     """Exports to all exporters in turn; flushes and closes them side by side within one deadline.
 
@@ -109,24 +105,23 @@ class Fanout:
     Args:
         exporters: the exporters.
         counters: counted into.
-        spares: keep a thread for each exporter from the first report on, to flush with when none can be started any more.
     """
 
-    def __init__(self, exporters: Sequence[Exporter], counters: Counters | None = None, *, spares: bool = _SPARES) -> None:
+    def __init__(self, exporters: Sequence[Exporter], counters: Counters | None = None) -> None:
         self._exporters: Final = tuple(exporters)
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
         self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
         renew_after_fork(self)
         self._since = time.monotonic()  # when the last export began
-        self._spares: Final = tuple(_Spare() for _ in self._exporters) if spares else ()
+        self._workers: Final = tuple(_Worker() for _ in self._exporters)
 
     def export(self, report: Report) -> None:
         """Export to every exporter. Never raises: one that fails loses its own results, counted and logged."""
         with self._lock:
             self._since = time.monotonic()
-            for spare in self._spares:
-                spare.ensure()
+            for worker in self._workers:
+                worker.start()
             for exporter in self._exporters:
                 self._export(exporter, report)
 
@@ -197,50 +192,45 @@ class Fanout:
                 outcomes[index] = False
                 self._warnings.say(exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error))
 
-        started = [self._start(partial(run, index), index) for index in range(len(self._exporters))]
+        started = [worker.do(partial(run, index)) for index, worker in enumerate(self._workers)]
         for exporter, done in zip(self._exporters, started, strict=True):
             if not done.wait(max(0.0, deadline - time.monotonic())):
                 late(exporter)
         return all(outcomes.get(index, False) for index in range(len(self._exporters)))
 
-    def _start(self, job: Callable[[], None], index: int) -> threading.Event:
-        """Run the job on a thread, since the SDK's flushes keep no deadline; set when it is done."""
+
+class _Worker:
+    """A thread that flushes and closes an exporter, since the SDK's flushes keep no deadline.
+
+    It is started with the first report: from Python 3.12 on none can be started once the interpreter has begun to end.
+    """
+
+    _thread: threading.Thread | None = None
+
+    def start(self) -> bool:
+        """Start the thread if it does not run, as in a child process after a fork; False if there is none."""
+        if self._thread is None or not self._thread.is_alive():
+            self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+            self._thread = threading.Thread(target=self._work, name="otel-eval-flush", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # too late, or the system has no more threads
+                self._thread = None
+        return self._thread is not None
+
+    def do(self, job: Callable[[], None]) -> threading.Event:
+        """Have the job done, at once if there is no thread; set when it is done."""
         done = threading.Event()
 
         def run() -> None:
             job()
             done.set()
 
-        try:
-            threading.Thread(target=run, name="otel-eval-flush", daemon=True).start()
-        except RuntimeError:  # the interpreter is ending
-            if not self._spares or not self._spares[index].put(run):
-                run()
+        if self.start():
+            self._jobs.put(run)
+        else:
+            run()
         return done
-
-
-class _Spare:
-    """A thread that waits for a job. From Python 3.12 on none can be started once the interpreter has begun to end."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def ensure(self) -> None:
-        """Start the thread if it does not run, as in a child process after a fork."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="otel-eval-flush", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:  # too late, or the system has no more threads
-                self._thread = None
-
-    def put(self, job: Callable[[], None]) -> bool:
-        """Have the job done; False if there is no thread."""
-        if self._thread is None or not self._thread.is_alive():
-            return False
-        self._jobs.put(job)
-        return True
 
     def _work(self) -> None:
         while True:
