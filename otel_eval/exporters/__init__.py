@@ -56,12 +56,11 @@ class Exporter(ABC):
     def revised(self, report: Report) -> None:  # noqa: B027 - few exporters need it
         """After a restart: a report of a revision above 0 that an earlier process made, exported or not."""
 
-    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
-        """Those reports of an earlier process that have to be exported: all, unless the exporter can look at its destination."""
-        return list(batch)
+    def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
+        """After a restart: these reports of an earlier process are exported now, though they may have been exported before.
 
-    def expect_duplicates(self) -> None:  # noqa: B027 - few exporters need it
-        """The journal was damaged, so that results which were exported before may be repeated without `not_exported`."""
+        None: the journal was damaged, so that any result may come again.
+        """
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
         """Results of these scorers may come, of runs of the agent in the service; for exporters that count results."""

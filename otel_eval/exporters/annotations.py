@@ -142,12 +142,6 @@ class AnnotationExporter(Exporter):
         while len(self._revisions) > _MOST_REVISED:
             self._revisions.popitem(last=False)
 
-    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
-        """All of them; a later revision among them makes the earlier ones out of date."""
-        for report in batch:
-            self.revised(report)
-        return list(batch)
-
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Send the scores of a batch; what was sent before the product failed is not sent again with it."""
         ids = {result.result_id for report in batch for result in report.results}

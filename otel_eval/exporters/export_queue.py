@@ -147,11 +147,9 @@ class ExportQueue(Exporter):
             self._changed.notify_all()
 
     def requeue(self, reports: Sequence[Report]) -> None:
-        """Queue reports of an earlier process; those that the exporter finds exported are acknowledged."""
-        missing = self._exporter.not_exported(reports)
-        left = {id(report) for report in missing}
-        self._acknowledge(self.name, [report for report in reports if id(report) not in left])
-        self.put(missing)
+        """Queue reports of an earlier process."""
+        self._exporter.requeued(reports)
+        self.put(reports)
 
     def revised(self, report: Report) -> None:
         """Before `start`: a report of a later revision that an earlier process made."""
@@ -159,7 +157,7 @@ class ExportQueue(Exporter):
 
     def expect_duplicates(self) -> None:
         """Before `start`: results that were exported before may be queued again."""
-        self._exporter.expect_duplicates()
+        self._exporter.requeued(None)
 
     def __len__(self) -> int:
         """Reports in the queue, with those that are being exported."""

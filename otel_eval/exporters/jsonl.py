@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
@@ -83,10 +83,6 @@ class JsonLinesFile:
         with self._lock:
             if self._file is not None and not self._file.closed and self._file.seekable():  # a pipe has no disk
                 os.fsync(self._file.fileno())
-
-    def there(self, result_ids: Collection[str]) -> set[str]:
-        """Those of the results that stand in the last 64 MiB of the file."""
-        return self.written_ids().intersection(result_ids) if result_ids else set()
 
     def written_ids(self) -> set[str]:
         """The results in the last 64 MiB of the file; none of standard output or a pipe."""
@@ -213,7 +209,7 @@ class JsonLinesExporter(Exporter):
         self.name = "jsonl"
         self._file: Final = JsonLinesFile(path, mode=mode)
         self._sync = sync
-        self._exported_before: Set[str] = frozenset()  # results of an earlier process that may be repeated
+        self._exported_before: set[str] = set()  # results of an earlier process that may be repeated
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Append all lines of the batch, or leave the file as it was."""
@@ -230,15 +226,11 @@ class JsonLinesExporter(Exporter):
             return b"".join([line for report in batch for line in lines_of(report)])
         return encoded(row for report in batch for row in rows_of(report) if row["result_id"] not in self._exported_before)
 
-    def expect_duplicates(self) -> None:
-        """Remember the results at the end of the file, some 100 bytes for each; they are not written again."""
-        self._exported_before = self._file.written_ids()
-
-    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
-        """Those whose results are not at the end of the file."""
-        ids = {id(report): {row["result_id"] for row in rows_of(report)} for report in batch}
-        there = self._file.there(set().union(*ids.values()))
-        return [report for report in batch if ids[id(report)].isdisjoint(there)]
+    def requeued(self, batch: Sequence[Report] | None) -> None:
+        """Remember which of the results are at the end of the file, some 100 bytes for each; they are not written again."""
+        written = self._file.written_ids() if batch is None or batch else set()
+        ids = written if batch is None else {row["result_id"] for report in batch for row in rows_of(report)}
+        self._exported_before |= written & ids
 
     def flush(self, timeout_s: float) -> bool:
         """Lines are written when they are exported; this hands the file to the disk."""

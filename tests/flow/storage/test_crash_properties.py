@@ -125,8 +125,8 @@ class Lives:
     def pass_on(self) -> None:
         """What the threads of the queue do, which are not started: the backend takes a batch, then that is noted."""
         queue = self.forward._queues["traces"]
-        while queue._bodies or queue._spans:
-            (body, _, requests, spans), _ = queue._joined()
+        while queue._waiting:
+            body, _, requests, spans = queue._joined()
             for trace_id, span_id, frame, _ in read_traces(body).spans:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)

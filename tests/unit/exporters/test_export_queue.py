@@ -224,7 +224,7 @@ def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(n
         delivery.requeue([(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})])
         assert delivery.flush(5.0)
     rows = [json.loads(line)["result_id"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert (rows, acknowledged) == (ids(1, 2), [1, 1])
+    assert (rows, sum(acknowledged)) == (ids(1, 2), 2)
 
 
 def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]):
