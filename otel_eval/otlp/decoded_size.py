@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from otel_eval.native import extension
-from otel_eval.wire import WireField, fields
+from otel_eval.wire import fields
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
@@ -100,50 +100,31 @@ def json_decoded_size(body: bytes) -> int:
 
 
 def _weigh(body: bytes, costs: tuple[int, ...], enough: int) -> int:
-    """The decoded size, which the extension computes in C."""
-    return _SizeWalk(body, costs, enough).weight
+    """The decoded size, which the extension computes in C: goes along the fields of a request, as deep as something costs."""
+    group, head, scope, item, field, deep = costs
+    # By level and number of a field what it costs, and the level of what is in it if that costs anything.
+    rules: dict[tuple[int, int], tuple[int, int | None]] = {
+        (0, 1): (group, 1 if head else None),
+        (1, 1): (head, 3),
+        (1, 2): (scope, 2),
+        (2, 1): (head, 3),
+        (2, 2): (item, 3 if deep else None),
+    }
+    weight = 0
 
-
-class _SizeWalk:
-    """Goes along the fields of a request, as deep as something costs."""
-
-    __slots__ = ("_body", "_costs", "_enough", "weight")
-
-    def __init__(self, body: bytes, costs: tuple[int, ...], enough: int) -> None:
-        self._body, self._costs, self._enough = body, costs, enough
-        self.weight = 0
-        with suppress(ValueError):  # no reader goes further than this
-            self._level(0, len(body), 0)
-
-    def _level(self, at: int, end: int, level: int) -> None:
-        for each in fields(self._body, at, end):
-            if self.weight > self._enough:
+    def walk(at: int, end: int, level: int) -> None:
+        nonlocal weight
+        for each in fields(body, at, end):
+            if weight > enough:
                 return
-            if each.number >= 0:
-                self._add(each, level)
-            elif level == 3:
-                self.weight += self._costs[4]
+            cost, inner = rules.get((level, each.number), (field if level == 3 else 0, None))
+            weight += cost
+            if inner is not None:
+                walk(each.content, each.stop, inner)
 
-    def _add(self, found: WireField, level: int) -> None:
-        """A field with a length: what it costs, and what is in it."""
-        group, head, scope, item, field, deep = self._costs
-        number = found.number
-        if level == 0 and number == 1:
-            self.weight += group
-            if head:
-                self._level(found.content, found.stop, 1)
-        elif level in (1, 2) and number == 1:
-            self.weight += head
-            self._level(found.content, found.stop, 3)
-        elif level == 1 and number == 2:
-            self.weight += scope
-            self._level(found.content, found.stop, 2)
-        elif level == 2 and number == 2:
-            self.weight += item
-            if deep:
-                self._level(found.content, found.stop, 3)
-        elif level == 3:
-            self.weight += field
+    with suppress(ValueError):  # no reader goes further than this
+        walk(0, len(body), 0)
+    return weight
 
 
 _native: Final = extension("_native")

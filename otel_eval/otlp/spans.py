@@ -56,33 +56,14 @@ def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
 class OtlpSpanReader:
     """One span, parsed once; values are decoded each time they are asked for."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("_head", "end_ns", "name", "span_kind", "start_ns")
 
     def __init__(self, payload: bytes) -> None:
-        self._head = parse_span(payload)
-
-    @property
-    def name(self) -> str:
-        """The span's name."""
-        return text(self._head.name)
-
-    @property
-    def span_kind(self) -> int:
-        """OTLP's number of the kind."""
-        kind: int = self._head.kind
-        return kind
-
-    @property
-    def start_ns(self) -> int:
-        """Unix nanoseconds."""
-        start: int = self._head.start
-        return start
-
-    @property
-    def end_ns(self) -> int:
-        """Unix nanoseconds."""
-        end: int = self._head.end
-        return end
+        self._head = head = parse_span(payload)
+        self.name = text(head.name)
+        self.span_kind: int = head.kind
+        self.start_ns: int = head.start
+        self.end_ns: int = head.end
 
     def _status(self) -> Any:
         raw = b"".join(self._head.status)
