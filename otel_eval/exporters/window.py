@@ -9,14 +9,14 @@ import math
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from opentelemetry.metrics import Observation
 
-from otel_eval.counters import in_each_child
+from otel_eval.counters import BoundedNames, in_each_child
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
 from otel_eval.scorers.recorded import distribution
@@ -149,10 +149,8 @@ class WindowLimits:
         return ResultWindow(self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results)))
 
 
-OTHER: Final = "_other"
-_MOST: Final = 50  # labels of one window that are reported by name at one time
-_EVER: Final = 200  # and during a process: an SDK forgets no series
-_LONGEST: Final = 256  # characters of a label
+_MOST: Final = 200  # labels of one window that are reported by name: an SDK forgets no series
+_LONGEST: Final = 200  # characters of a label
 
 _Points = list[tuple[float | None, dict[str, str]]]
 """Values of a gauge with labels of their own; None is no value."""
@@ -178,7 +176,7 @@ class WindowGauges:
         """Nothing: at the start, and in a child process, whose parent reports what came before."""
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
-        self._known: dict[tuple[str, str, str], set[str]] = {}
+        self._known: dict[tuple[str, str, str], BoundedNames] = {}
         self._seen: list[tuple[dict[str, str], State]] = []  # of each window, its labels
 
     def add(self, report: Report) -> None:
@@ -204,14 +202,10 @@ class WindowGauges:
             self._seen = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
 
     def _named(self, key: tuple[str, str, str], state: State) -> State:
-        """The state with counts of the most frequent labels by name, and of the rest together."""
-        known, counts = self._known.setdefault(key, set()), dict[str, int]()
-        for rank, (label, number) in enumerate(sorted(state.counts.items(), key=lambda each: (-each[1], each[0]))):
-            by_name = rank < _MOST and (label in known or len(known) < _EVER)
-            if by_name:
-                known.add(label)
-            name = label if by_name else OTHER
-            counts[name] = counts.get(name, 0) + number
+        """The state with counts of the labels that have a name, and of the rest together."""
+        known, counts = self._known.setdefault(key, BoundedNames(_MOST)), Counter[str]()
+        for label, number in Counter(state.counts).most_common():  # the most frequent ones get a name first
+            counts[known.name(label)] += number
         return replace(state, counts=counts)
 
     def _observe(self, name: str, points: Callable[[State], _Points]) -> Callable[[Any], list[Observation]]:

@@ -106,26 +106,26 @@ def test_what_is_too_old_is_no_longer_reported(report: Reports):
 
 
 def test_labels_are_bounded_and_the_rest_is_counted_together(report: Reports):
-    """The most frequent 50 by name; whatever comes and goes, at most 200 names ever; nothing is lost from the sum."""
+    """At most 200 names ever, whatever comes and goes, the most frequent first; nothing is lost from the sum."""
     metered, first, seen = Metered(), report("skipped"), set()
     for begin in range(0, 400, 100):
         metered.now += 4000.0
         for number in range(begin, begin + 100):
             metered.gauges.add(labelled(first, f"label {number}", number))
         metered.gauges.add(labelled(first, f"label {begin + 99}", 9999))
-        told = {key[1]: value for key, value in metered.read("otel_eval.label").items() if key[0] == "label.count"}
-        assert (len(told), told[f"label {begin + 99}"], sum(told.values())) == (51, 2, 101)
-        seen |= set(told)
+        counts = {key[1]: value for key, value in metered.read("otel_eval.label").items() if key[0] == "label.count"}
+        assert sum(counts.values()) == 101
+        seen |= set(counts)
     metered.now += 4000.0
     metered.gauges.add(labelled(first, "one more", 1))
-    assert (len(seen), metered.read("otel_eval.label")[("label.count", "_other")]) == (201, 1)
+    assert (len(seen), metered.read("otel_eval.label")[("label.count", "other")]) == (201, 1)
 
 
 def test_a_label_is_cut(report: Reports):
     """A run may answer at any length."""
     metered = Metered()
     metered.gauges.add(labelled(report("skipped"), "x" * 10_000, 1))
-    assert ("label.count", "x" * 256) in metered.read("otel_eval.label")
+    assert ("label.count", "x" * 200) in metered.read("otel_eval.label")
 
 
 def test_a_label_can_be_sent(report: Reports):
