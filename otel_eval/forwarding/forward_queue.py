@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding.pending_spans import ReleasedSpan
-from otel_eval.forwarding.splice import SpanContainer, wrap_spans
+from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
@@ -111,12 +111,10 @@ class ForwardQueue:
 
     def add(self, spans: Sequence[ReleasedSpan]) -> None:
         """Queue spans that were held; room was reserved with their request, so they are always accepted."""
-        members: dict[SpanContainer, list[bytes]] = {}
-        for container, span, _ in spans:
-            members.setdefault(container, []).append(span)
-        if members:
+        if spans:
+            body = wrap_spans((container, span) for container, span, _ in spans)
             with self._changed:
-                self._add(_Request(wrap_spans(members), len(spans), [], [ack for _, _, ack in spans if ack is not None]))
+                self._add(_Request(body, len(spans), [], [ack for _, _, ack in spans if ack is not None]))
 
     def _add(self, request: _Request) -> None:
         self._waiting.append(request)

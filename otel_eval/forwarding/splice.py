@@ -7,7 +7,7 @@ Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -133,10 +133,14 @@ def find_spans_python(body: bytes, start: int, stop: int, wanted: list[bytes]) -
     return found, others, count
 
 
-def wrap_spans(spans: Mapping[SpanContainer, Sequence[bytes]]) -> bytes:
-    """A request of spans in their containers; those of equal resource share one."""
-    groups: dict[bytes, list[bytes]] = {}
-    for container, members in spans.items():
-        listed = b"".join([sized(_SPAN, span) for span in members])
-        groups.setdefault(container.group, []).append(sized(_SCOPE, container.scope + listed))
-    return b"".join([sized(_GROUP, group + b"".join(scopes)) for group, scopes in groups.items()])
+def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:
+    """A request of spans in their containers; those of equal resource and scope share one."""
+    groups: dict[bytes, dict[bytes, list[bytes]]] = {}
+    for container, span in spans:
+        groups.setdefault(container.group, {}).setdefault(container.scope, []).append(sized(_SPAN, span))
+    return b"".join(
+        [
+            sized(_GROUP, group + b"".join([sized(_SCOPE, scope + b"".join(members)) for scope, members in scopes.items()]))
+            for group, scopes in groups.items()
+        ]
+    )

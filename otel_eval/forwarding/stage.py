@@ -6,8 +6,7 @@ A request is accepted here and by assembly, or by neither: then its client recei
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings
@@ -22,7 +21,7 @@ from otel_eval.forwarding.pending_spans import (
     UnsentRequest,
     checksum_of,
 )
-from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
+from otel_eval.forwarding.splice import remove_spans, wrap_spans
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
@@ -123,33 +122,24 @@ class Forwarder(Exporter):
         queue = self._queues.get(signal)
         if queue is None:
             return take(None)  # only other signals are forwarded
-        with self._accepted(queue, body) as ack:
+        ack, rest, roots = Ack() if self._journal is not None and body else None, body, list[PendingSpan]()
+        queue.reserve(len(body))
+        try:
             rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
             self._pending.hold(roots)  # first, so that results find them
-            try:
-                take(ack)
-            except BaseException:
-                self._pending.drop(roots)
-                raise
+            take(ack)
+        except BaseException:
+            self._pending.drop(roots)
+            queue.cancel(len(body))
+            if self._journal is not None and ack is not None:
+                self._journal.dropped(ack)
+            raise
         queue.put(rest, items - len(roots), len(body), ack)
         # A trace that was closed, and whose grace period is over, is not evaluated any more: its spans need not wait.
         ids = {root.trace_id for root in roots}
         for trace_id in ids - undecided(ids) if ids else ():
             queue.add(self._pending.release(trace_id))
         return None
-
-    @contextmanager
-    def _accepted(self, queue: ForwardQueue, body: bytes) -> Iterator[Ack | None]:
-        """Room in the queue while a request is taken, with its ack if there is a journal; given back if it is not taken."""
-        ack = Ack() if self._journal is not None and body else None
-        queue.reserve(len(body))
-        try:
-            yield ack
-        except BaseException:
-            queue.cancel(len(body))
-            if self._journal is not None and ack is not None:
-                self._journal.dropped(ack)
-            raise
 
     def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
         """The request without the spans that are held, and these spans."""
@@ -212,10 +202,7 @@ class Forwarder(Exporter):
     def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
         """The held spans of a trace, of journaled requests, and a request of these spans."""
         roots = [root for root in self._pending.waiting(trace_id) if root.ack is not None and root.ack.place is not None]
-        spans: dict[SpanContainer, list[bytes]] = {}
-        for root in roots:
-            spans.setdefault(root.container, []).append(root.payload)
-        return roots, wrap_spans(spans)
+        return roots, wrap_spans((root.container, root.payload) for root in roots)
 
     def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
         """Those of the spans that are still held belong to the request that is journaled at this place; False if none is."""
