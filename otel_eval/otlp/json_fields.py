@@ -23,6 +23,8 @@ from otel_eval.errors import InputError
 from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import MASK64, sized, varint
 
+Write = Callable[[int, Any], bytes]
+
 
 def read_integer(value: Any, low: int, high: int) -> int:
     """An integer, as number or as text; 1e3 is one too."""
@@ -46,53 +48,33 @@ def write_text(number: int, value: Any) -> bytes:
     return sized(number, value.encode("utf-8", "replace")) if value else b""
 
 
-def write_unsigned(number: int, value: Any) -> bytes:
-    """A uint32."""
-    content = read_integer(value, 0, 0xFFFFFFFF)
-    return varint(number << 3) + varint(content) if content else b""
-
-
 def write_enum(names: Mapping[str, int], number: int, value: Any) -> bytes:
     """A number, or a name; an unknown name is the unspecified value."""
-    if isinstance(value, str) and not value.lstrip("-").isdigit():
-        value = names.get(value, 0)
-    # An enum is an int32, and protobuf writes a negative one as ten bytes: sign-extended to 64 bits.
-    content = read_integer(value, -(1 << 31), (1 << 31) - 1)
-    return varint(number << 3) + varint(content & MASK64) if content else b""
+    is_name = isinstance(value, str) and not value.lstrip("-").isdigit()
+    return _write_int32(number, names.get(value, 0) if is_name else value)
 
 
-def write_fixed64(number: int, value: Any) -> bytes:
-    """A fixed64, such as a time."""
-    content = read_integer(value, 0, MASK64)
-    return varint(number << 3 | 1) + struct.pack("<Q", content) if content else b""
+def _integers(kind: int, low: int, high: int, encode: Callable[[int], bytes]) -> Write:
+    """Integers within bounds, which stand on the wire as this kind of field."""
+
+    def write(number: int, value: Any) -> bytes:
+        content = read_integer(value, low, high)
+        return varint(number << 3 | kind) + encode(content) if content else b""
+
+    return write
 
 
-def write_fixed32(number: int, value: Any) -> bytes:
-    """A fixed32, such as flags."""
-    content = read_integer(value, 0, 0xFFFFFFFF)
-    return varint(number << 3 | 5) + struct.pack("<I", content) if content else b""
+# An enum is an int32, and protobuf writes a negative one as ten bytes: sign-extended to 64 bits.
+_write_int32: Final = _integers(0, -(1 << 31), (1 << 31) - 1, lambda content: varint(content & MASK64))
 
 
 def write_hex(number: int, value: Any) -> bytes:
     """An id: bytes as hexadecimal text of either case."""
-    if not isinstance(value, str):
-        raise InputError("expected hexadecimal text")
     try:
         content = bytes.fromhex(value)
-    except ValueError:
+    except (TypeError, ValueError):
         raise InputError("expected hexadecimal text") from None
     return sized(number, content) if content else b""
-
-
-def read_base64(value: Any) -> bytes:
-    """Bytes as base64 text, ordinary or URL-safe, padded or not."""
-    if not isinstance(value, str):
-        raise InputError("expected base64 text")
-    try:
-        # protobuf's JSON mapping asks readers to take both alphabets, with and without padding.
-        return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
-    except ValueError:
-        raise InputError("expected base64 text") from None
 
 
 def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
@@ -179,16 +161,18 @@ def _map(value: Any, depth: int) -> bytes:
 
 
 def _members(value: Any) -> list[Any]:
-    values = value.get("values", []) if isinstance(value, dict) else None
-    if values is not None and not isinstance(values, list):
-        raise InputError("expected a list")
-    if values is None and not isinstance(value, dict):
-        raise InputError('expected an object with "values"')
+    values = value.get("values") if isinstance(value, dict) else 0
+    if not (values is None or isinstance(values, list)):
+        raise InputError('expected an object with a list "values"')
     return values or []
 
 
 def _bytes(value: Any, _: int) -> bytes:
-    return sized(7, read_base64(value))
+    """Bytes as base64 text: protobuf's JSON mapping asks readers to take both alphabets, with and without padding."""
+    try:
+        return sized(7, b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True))
+    except (AttributeError, TypeError, ValueError):
+        raise InputError("expected base64 text") from None
 
 
 _VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
@@ -202,7 +186,6 @@ _VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
 )
 
 
-Write = Callable[[int, Any], bytes]
 Row = tuple[int, str, str, Write]
 Table = tuple[Row, ...]
 
@@ -210,9 +193,9 @@ _OWN: Final[Mapping[str, Write]] = {"KeyValue": write_pair, "AnyValue": write_va
 _SCALARS: Final[Mapping[int, Write]] = {
     Field.TYPE_STRING: write_text,
     Field.TYPE_BYTES: write_hex,
-    Field.TYPE_UINT32: write_unsigned,
-    Field.TYPE_FIXED32: write_fixed32,
-    Field.TYPE_FIXED64: write_fixed64,
+    Field.TYPE_UINT32: _integers(0, 0, 0xFFFFFFFF, varint),
+    Field.TYPE_FIXED32: _integers(5, 0, 0xFFFFFFFF, struct.Struct("<I").pack),
+    Field.TYPE_FIXED64: _integers(1, 0, MASK64, struct.Struct("<Q").pack),
 }
 _LATER: Final[Mapping[str, Table]] = {"LogRecord": ((12, "eventName", "event_name", write_text),)}
 """Fields that the oldest protobuf classes which may be installed do not know."""
