@@ -84,7 +84,7 @@ class Pipeline:
         emit: Callable[[Report], None],
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        evaluated: Callable[[bytes], None] = lambda _: None,
+        evaluated: Callable[[bytes], object] = lambda _: None,
         later: AsyncEvaluator | None = None,
         journal: Durable | None = None,
         backpressure: Callable[[], str] = lambda: "",

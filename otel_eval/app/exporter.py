@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import MOST_HUNG, Guard, engine_of, later_of, limits_of
+from otel_eval.app.wiring import MOST_HUNG, engine_of, guarded, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
@@ -91,7 +92,9 @@ class EvalSpanExporter(SpanExporter):
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
         timeout_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
-        engine = engine_of(self._settings, Guard(timeout_s, self._counters), lines=lines, clients=clients)
+        engine = engine_of(
+            self._settings, partial(guarded, limit_s=timeout_s, counters=self._counters), lines=lines, clients=clients
+        )
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
@@ -105,7 +108,7 @@ class EvalSpanExporter(SpanExporter):
             engine,
             emit,
             _limits(self._settings),
-            evaluated=self._evaluated,
+            evaluated=lambda trace_id: self._release([trace_id]),
             later=later,
             watch=watch,
             since_ns=time.time_ns(),
@@ -152,9 +155,7 @@ class EvalSpanExporter(SpanExporter):
             self._unscored(roots)
             return
         if roots:
-            self._evaluated(
-                *(roots - self._core.undecided(roots))
-            )  # their trace was closed and forgotten: it is not evaluated again
+            self._release(roots - self._core.undecided(roots))  # their trace was closed and forgotten: it is not evaluated again
         self._ensure()
 
     def _ensure(self) -> None:
@@ -177,9 +178,6 @@ class EvalSpanExporter(SpanExporter):
         if not placed:
             self._counters.add("exporter.scores_unplaced", len(events))
         return placed
-
-    def _evaluated(self, *trace_ids: bytes) -> None:
-        self._release(trace_ids)
 
     def _unscored(self, trace_ids: Collection[bytes]) -> None:
         if count := self._release(trace_ids):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import ExpectedResults, Guard, engine_of, later_of, limits_of, plan_of
+from otel_eval.app.wiring import ExpectedResults, engine_of, guarded, later_of, limits_of, plan_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 __all__ = ["EvalSpanProcessor", "trajectories"]
-
-_WHY: Final = {
-    "closed": None,  # by the evidence: complete or remote_parent
-    "detached": Completeness.DETACHED,
-    "idle": Completeness.IDLE,
-    "aged": Completeness.AGED,
-    "overflow": Completeness.OVERFLOW,
-    "shutdown": Completeness.SHUTDOWN,
-}
 
 _MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
 _FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
@@ -103,7 +95,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
-        guard = Guard(self._settings.async_scoring.scorer_timeout, self._counters)
+        guard = partial(guarded, limit_s=self._settings.async_scoring.scorer_timeout, counters=self._counters)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
         self._engine = engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
@@ -130,7 +122,7 @@ class EvalSpanProcessor(InProcessSource):
             del self._early[next(iter(self._early))]
 
     def _whole(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
-        self._core.close_and_evaluate(trace_id, spans, _WHY[why])
+        self._core.close_and_evaluate(trace_id, spans, None if why == "closed" else Completeness(why))
 
     def _expire(self) -> None:
         if not self._expects:

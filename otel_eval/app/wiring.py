@@ -17,7 +17,7 @@ from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
 from otel_eval.config.conventions import convention_from_mapping
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.counters import Counters, Warnings
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
@@ -32,7 +32,18 @@ from otel_eval.trajectory import ALL_NEEDS, Plan
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
 
-__all__ = ["MOST_HUNG", "ExpectedResults", "Guard", "config_schema", "engine_of", "later_of", "limits_of", "plan_of", "tables_of"]
+__all__ = [
+    "MOST_HUNG",
+    "ExpectedResults",
+    "GuardedScorer",
+    "config_schema",
+    "engine_of",
+    "guarded",
+    "later_of",
+    "limits_of",
+    "plan_of",
+    "tables_of",
+]
 
 _log = logging.getLogger("otel_eval")
 
@@ -209,8 +220,14 @@ MOST_HUNG: Final = 3
 """Runs on which a scorer may hang before it is no longer called: each of them costs a thread until the process ends."""
 
 
-class Guard:
-    """Limits how long a user's own scorer may take, so that it cannot hold up other runs.
+def guarded(scorer: Scorer, limit_s: float, counters: Counters) -> Scorer:
+    """The scorer, limited in time if it is a user's; asynchronous ones have a limit of their own."""
+    own = is_own_scorer(scorer) or getattr(scorer, "asynchronous", False)
+    return scorer if own else GuardedScorer(scorer, limit_s, counters)
+
+
+class GuardedScorer:
+    """Limits how long a user's own scorer may take, so that it cannot hold up other runs. Called for one run at a time.
 
     Such a scorer runs on a thread of its own. If it does not return in time the run's result fails and the next run gets a new
     thread, because Python cannot end the old one; after three of them the scorer is no longer called. Code that keeps the
@@ -221,27 +238,7 @@ class Guard:
         counters: counts `scorers.hung` by scorer.
     """
 
-    def __init__(self, limit_s: float, counters: Counters) -> None:
-        self._limit_s, self._counters = limit_s, counters
-        self._warnings: Final = Warnings()
-
-    def __call__(self, scorer: Scorer) -> Scorer:
-        """The scorer, wrapped if it is a user's; asynchronous ones have a limit of their own."""
-        if is_own_scorer(scorer) or getattr(scorer, "asynchronous", False):
-            return scorer
-        return _Guarded(scorer, self._limit_s, self)
-
-    def note_timeout(self, scorer: str, times: int) -> None:
-        """Count and log that a scorer did not return in time, for so many runs by now."""
-        self._counters.add("scorers.hung", scorer=scorer)
-        effect = "it is no longer called" if times >= MOST_HUNG else "this run goes without it"
-        self._warnings.say(f"{scorer}{times}", "scorer %s did not return within %g s; %s", scorer, self._limit_s, effect)
-
-
-class _Guarded:
-    """One scorer, called on a thread of its own. Called for one run at a time."""
-
-    def __init__(self, scorer: Scorer, limit_s: float, guard: Guard) -> None:
+    def __init__(self, scorer: Scorer, limit_s: float, counters: Counters) -> None:
         self.name: Final = scorer.name
         self.type: Final = scorer.type
         self.version: Final = scorer.version
@@ -249,11 +246,12 @@ class _Guarded:
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
-        self._scorer, self._limit_s, self._guard = scorer, limit_s, guard
+        self._scorer, self._limit_s, self._counters = scorer, limit_s, counters
         self._calls: SimpleQueue[_Call | None] | None = None  # of the thread that makes them
         self._times = 0
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The scorer's outcome, or a failure if it does not return in time."""
         if self._times >= MOST_HUNG:
             return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_HUNG} runs")
         if self._calls is None:
@@ -268,7 +266,9 @@ class _Guarded:
             self._calls.put(None)  # the thread ends by itself should the call ever return
         self._calls = None
         self._times += 1
-        self._guard.note_timeout(self.name, self._times)
+        self._counters.add("scorers.hung", scorer=self.name)
+        effect = "it is no longer called" if self._times >= MOST_HUNG else "this run goes without it"
+        _log.warning("scorer %s did not return within %g s; %s", self.name, self._limit_s, effect)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app.wiring import MOST_HUNG, Guard
+from otel_eval.app.wiring import MOST_HUNG, guarded
 from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Scored
@@ -41,11 +41,11 @@ def released() -> Iterator[threading.Event]:
 
 def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
     """Name, type, version and needs are its own; so is the outcome."""
-    scorer, guarded = of(lambda _: 0.75), Guard(5.0, Counters())(of(lambda _: 0.75))
-    assert isinstance(guarded, Scorer)
-    assert (guarded.name, guarded.type, guarded.version, guarded.needs) == ("own", "own", "1", frozenset())
-    assert guarded(RUN) == scorer(RUN)
-    assert isinstance(guarded(RUN), Scored)
+    scorer, limited = of(lambda _: 0.75), guarded(of(lambda _: 0.75), 5.0, Counters())
+    assert isinstance(limited, Scorer)
+    assert (limited.name, limited.type, limited.version, limited.needs) == ("own", "own", "1", frozenset())
+    assert limited(RUN) == scorer(RUN)
+    assert isinstance(limited(RUN), Scored)
 
 
 def test_ours_are_left_alone() -> None:
@@ -55,14 +55,14 @@ def test_ours_are_left_alone() -> None:
         return 1.0
 
     for scorer in (create_scorer({"type": "tool_errors"}), of(patient)):
-        assert Guard(5.0, Counters())(scorer) is scorer
+        assert guarded(scorer, 5.0, Counters()) is scorer
 
 
 def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event) -> None:
     """For that run; the next one is asked again, on a fresh thread, until it has hung too often."""
     tally, hangs = Counters(), [True, False, True, True]
-    guarded = Guard(0.05, tally)(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0))
-    outcomes = [guarded(RUN) for _ in range(6)]
+    limited = guarded(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally)
+    outcomes = [limited(RUN) for _ in range(6)]
     told = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
     assert told == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
     assert tally.get("scorers.hung", scorer="own") == MOST_HUNG
@@ -71,20 +71,21 @@ def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event)
 def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threading.Event) -> None:
     """Nothing is left behind but what never returns, and what it says late is not taken for the next run's."""
     late = [True]
-    guarded = Guard(0.05, Counters())(of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0, "given_up"))
-    assert isinstance(guarded(RUN), Failed)
-    assert guarded(RUN).value == 1.0  # type: ignore[union-attr]
+    slow = of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0, "given_up")
+    limited = guarded(slow, 0.05, Counters())
+    assert isinstance(limited(RUN), Failed)
+    assert limited(RUN).value == 1.0  # type: ignore[union-attr]
     assert len(threads()) == 2
     released.set()
     deadline = time.monotonic() + 5
     while len(threads()) > 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(threads()) == 1
-    assert guarded(RUN).value == 1.0  # type: ignore[union-attr]
+    assert limited(RUN).value == 1.0  # type: ignore[union-attr]
 
 
 def test_a_function_that_ends_the_process_fails() -> None:
     """It ends neither the process nor the thread that scores."""
-    outcome = Guard(5.0, Counters())(of(lambda _: sys.exit("no")))(RUN)
+    outcome = guarded(of(lambda _: sys.exit("no")), 5.0, Counters())(RUN)
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "SystemExit"
