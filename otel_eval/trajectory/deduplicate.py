@@ -7,7 +7,7 @@ Two rules, and nothing else ever merges spans, so every attempt that left a span
   differ: that is recursion. And if the outer one holds two or more that do not overlap in time, these are attempts:
   each is a call, the outer span only wraps them.
 * Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have ids,
-  with arguments that are equal or that one of them did not record. In n log n steps.
+  with arguments that are equal or that one of them did not record.
 
 A tool has one name, or that name and the one by which an MCP server knows it.
 """
@@ -199,7 +199,7 @@ def _entry(draft: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
 def _merged(read: ClassifiedTrace, entries: list[_Entry], keys: Callable[[_Entry], list[_Key]], *, surely: bool) -> list[_Entry]:
     """The entries after each became part of the first before it that has one of its keys and that it lies within."""
     wanted = [keys(entry) for entry in entries]
-    kept = _Kept(read, len(entries), {aspect for each in wanted for aspect, _ in each})
+    kept = _Kept(read, {aspect for each in wanted for aspect, _ in each})
     for place, entry in enumerate(entries):
         outer = kept.first(entry, wanted[place], surely=surely)
         if outer is None:
@@ -221,71 +221,42 @@ def _both(outer: _Entry, inner: _Entry) -> _Entry:
 class _Kept:
     """The calls so far by place, and where each is found by what it may have in common with a later one."""
 
-    def __init__(self, read: ClassifiedTrace, size: int, aspects: set[str]) -> None:
+    def __init__(self, read: ClassifiedTrace, aspects: set[str]) -> None:
         self.entries: Final[dict[int, _Entry]] = {}
-        self._size, self._aspects, self._steps = size, aspects, read.steps
-        self._found: Final[dict[_Key, dict[tuple[int, str], _Ends]]] = {}
-        self._latest: Final[dict[_Key, int]] = {}  # end of what was ever found by the key
+        self._aspects, self._steps = aspects, read.steps
+        self._ends: Final[dict[_Key, dict[tuple[int, str], dict[int, int]]]] = {}  # by key, scopes and tool: place → end
 
     def first(self, entry: _Entry, keys: list[_Key], *, surely: bool) -> int | None:
         """The place of the first call with one of the keys, of other scopes, that ends no earlier."""
-        places = []
+        places: list[int] = []
         for key in keys:
-            alike = self._found.get(key, {}) if self._latest.get(key, 0) >= entry.draft.end else {}
+            alike = self._ends.get(key, {})
             self._steps.take(_KEY_STEPS * (1 + len(alike)))
-            for (scopes, tool), ends in alike.items():
+            for (scopes, tool), ends in list(alike.items()):
                 is_other_tool = not surely and tool and entry.tool and tool != entry.tool
                 if not is_other_tool and not scopes & entry.scopes:
-                    places.append(ends.first(entry.draft.end))
-        return min((place for place in places if place is not None), default=None)
+                    self._steps.take(len(ends))
+                    for over in [place for place, end in ends.items() if end < entry.draft.start]:
+                        del ends[over]  # what follows starts no earlier
+                    places += [place for place, end in ends.items() if end >= entry.draft.end]
+                if not ends:
+                    del alike[scopes, tool]
+        return min(places, default=None)
 
     def put(self, place: int, entry: _Entry) -> None:
         """Keep a call."""
         self.entries[place] = entry
         for key in self._keys(entry):
-            alike = self._found.setdefault(key, {})
-            self._latest[key] = max(self._latest.get(key, 0), entry.draft.end)
-            alike.setdefault((entry.scopes, entry.tool), _Ends(self._size)).put(place, entry.draft.end)
+            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = entry.draft.end
 
     def take(self, place: int) -> _Entry:
         """A call that will be put back as another one."""
         entry = self.entries[place]
         for key in self._keys(entry):
-            alike = self._found[key]
-            alike[entry.scopes, entry.tool].put(place, _Ends.NEVER)
-            if alike[entry.scopes, entry.tool].first(0) is None:
-                del alike[entry.scopes, entry.tool]
+            self._ends[key][entry.scopes, entry.tool].pop(place, None)
         return entry
 
     def _keys(self, entry: _Entry) -> list[_Key]:
         keys = [key for key in entry.may_share() if key[0] in self._aspects]
         self._steps.take(_ENTRY_STEPS * (1 + len(keys)))
         return keys
-
-
-class _Ends:
-    """The ends of intervals by place: a tree of maxima, so that the first one late enough is found in log n steps."""
-
-    NEVER: Final = -1
-
-    def __init__(self, size: int) -> None:
-        self._leaves: Final = 1 << (size - 1).bit_length()
-        self._latest: Final[dict[int, int]] = {}  # 1 is the top, 2n and 2n + 1 are below n
-
-    def put(self, place: int, end: int) -> None:
-        """Set the end at a place."""
-        latest, node = self._latest, self._leaves + place
-        latest[node] = end
-        while node > 1:
-            node //= 2
-            latest[node] = max(latest.get(2 * node, self.NEVER), latest.get(2 * node + 1, self.NEVER))
-
-    def first(self, end: int) -> int | None:
-        """The first place with an end that is no earlier."""
-        latest, node = self._latest, 1
-        if latest.get(node, self.NEVER) < end:
-            return None
-        while node < self._leaves:
-            node *= 2
-            node += latest.get(node, self.NEVER) < end
-        return node - self._leaves
