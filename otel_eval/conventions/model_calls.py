@@ -9,16 +9,15 @@ and, as `content`, the value of one attribute of the span or the attributes of o
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, message_text, nested, read_messages
 from otel_eval.conventions.table import Field, Side
-from otel_eval.conventions.values import SPACES, decode, depth_change, json_list, literal_list, unwrap
+from otel_eval.conventions.values import SPACES, decode, json_list, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
@@ -186,25 +185,18 @@ _Mentions = Sequence[ToolRequest | ToolResult]
 _Flat = tuple[tuple[str, Any], ...]
 
 
-@dataclass(slots=True)
-class _Read:
-    """A list of messages that was parsed from text.
+class _Read(NamedTuple):
+    """A list of messages that was parsed from JSON text.
 
     Attributes:
         stem: the text without its last bracket: a longer history of the same conversation begins with it.
-        depth: how deep brackets nest at the end of `stem`, without the list's own.
         found: the tool requests and results in the list.
-        python: whether the text is a Python literal; else it is JSON.
     """
 
     stem: str = ""
-    depth: int = 0
     found: _Mentions = ()
-    python: bool = False
 
 
-_NEW_JSON: Final = _Read()
-_NEW_LITERAL: Final = _Read(python=True)
 # Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
 _LITERAL_STEPS: Final = 5  # for each character of a Python literal
 _PART_STEPS: Final = 15  # for each attribute of flattened messages
@@ -236,9 +228,11 @@ class Histories:
         """
         known = self._texts.get(conversation)
         read = self._continued(known, text) if known is not None and text.startswith(known.stem) else None
-        read = read or self._continued(_NEW_JSON, text) or self._continued(_NEW_LITERAL, text)
-        if read is None:  # not a list, an empty list, or a list within a JSON string
-            return read_messages(decode(text, literals=False))
+        read = read or self._continued(_Read(), text)
+        if read is None:  # no list, an empty list, a list within a JSON string, or a Python literal
+            literals = text.startswith("[")
+            self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
+            return read_messages(decode(text, literals=literals))
         self._texts[conversation] = read
         return read.found
 
@@ -252,20 +246,10 @@ class Histories:
                 return None
             tail = "[" + tail[1:]  # the added elements as a list of their own
         self._steps.take(len(known.found) + _MESSAGE_STEPS * steps_of_text(tail))
-        messages = self._literal(tail, known, text) if known.python else json_list(tail, known.depth)
+        messages = json_list(tail)
         if not messages:
             return None
-        depth = known.depth + depth_change(tail)
-        found = [*known.found, *read_messages(messages, plain=True)]
-        return _Read(text.rstrip(SPACES)[:-1], depth, found, known.python)
-
-    def _literal(self, tail: str, known: _Read, whole: str) -> list[Any] | None:
-        """Parse the rest of a text as a Python literal of a list."""
-        # Python literals are parsed much more slowly than JSON, so their cost is taken from the budget first.
-        if not tail.startswith("[") or not tail.endswith("]") or "#" in tail:  # a comment could hide the last bracket
-            return None
-        self._steps.take(_LITERAL_STEPS * len(tail))
-        return literal_list(tail, known.depth, whole)
+        return _Read(text.rstrip(SPACES)[:-1], [*known.found, *read_messages(messages, plain=True)])
 
     def of_family(self, attributes: Mapping[str, Any], prefix: str) -> _Mentions:
         """The same for messages that are flattened into one attribute per part."""

@@ -58,10 +58,10 @@ def decode_text(part: Any) -> Any:
     return decode(part) if isinstance(part, str) else part
 
 
-def _json(text: str, depth: int = 0) -> Any:
+def _json(text: str) -> Any:
     """The JSON value of the text; the same text object if it is not JSON, or nests too deep."""
     written = text.strip(SPACES)
-    if written[:1] not in _FIRST or too_deep(text, depth):
+    if written[:1] not in _FIRST or _is_too_deep(text):
         return text
     try:
         value, end = _DECODER.raw_decode(written)
@@ -70,9 +70,9 @@ def _json(text: str, depth: int = 0) -> Any:
     return value if end == len(written) else text
 
 
-def json_list(text: str, depth: int = 0) -> list[Any] | None:
-    """Parse a JSON list; None for anything else, and for one that nests too deep when `depth` brackets are open already."""
-    value = _json(text, depth)
+def json_list(text: str) -> list[Any] | None:
+    """Parse a JSON list; None for anything else, and for one that nests too deep."""
+    value = _json(text)
     return value if isinstance(value, list) else None
 
 
@@ -90,25 +90,15 @@ def _literal(text: str) -> Any:
     stripped = text.strip()
     if not stripped.startswith(_OPENING):
         return text
-    value = literal(stripped)
+    value = _parsed(stripped)
     return value if isinstance(value, (dict, list)) else text
 
 
-def literal_list(text: str, depth: int, whole: str) -> list[Any] | None:
-    """Parse a list that is a Python literal; None for anything else.
-
-    Args:
-        text: the end of `whole`, as a list of its own.
-        depth: how many brackets are open before it.
-        whole: the complete text, to which the limit of length applies.
-    """
-    value = literal(text, depth, whole)
-    return value if isinstance(value, list) else None
-
-
-def literal(text: str, depth: int = 0, whole: str = "") -> Any:
-    """The value of a Python literal; the same text object if it is none. `depth` and `whole` as for `literal_list`."""
-    if _is_long(whole or text) or too_deep(text, depth) or _ODD_ESCAPE.search(text):
+def _parsed(text: str) -> Any:
+    """The value of a Python literal; the same text object if it is none."""
+    if len(text) > _MAX_LITERAL or _opened(text) + text.count(",") + text.count(":") > _MAX_PARTS:
+        return text
+    if _is_too_deep(text) or _ODD_ESCAPE.search(text):
         return text
     try:
         return plain(ast.literal_eval(text))
@@ -116,30 +106,17 @@ def literal(text: str, depth: int = 0, whole: str = "") -> Any:
         return text
 
 
-def _is_long(text: str) -> bool:
-    return len(text) > _MAX_LITERAL or _opened(text) + text.count(",") + text.count(":") > _MAX_PARTS
-
-
-def too_deep(text: str, depth: int = 0) -> bool:
-    """Whether brackets in the text nest deeper than `MAX_DEPTH`; brackets inside strings count too, which errs on the safe side.
-
-    Args:
-        text: the text.
-        depth: how many brackets are open before it.
-    """
+def _is_too_deep(text: str) -> bool:
+    """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, which errs on the safe side."""
     # Most texts have few brackets: counting them is much faster than walking through them.
-    if depth + _opened(text) <= MAX_DEPTH:
+    if _opened(text) <= MAX_DEPTH:
         return False
+    depth = 0
     for match in re.finditer(r"[\[\]{}()]", text):
         depth += 1 if match[0] in _OPENING else -1
         if depth > MAX_DEPTH:
             return True
     return False
-
-
-def depth_change(text: str) -> int:
-    """How many more brackets the text opens than it closes."""
-    return _opened(text) - text.count("}") - text.count("]") - text.count(")")
 
 
 def _opened(text: str) -> int:
@@ -205,7 +182,7 @@ def _tool_message(text: str) -> Unwrapped | None:
     if not mark or not head.startswith("content="):
         return None
     written = _BEFORE_ID.sub("", head).removeprefix("content=")
-    value = literal(written)
+    value = _parsed(written)
     call_id, _, rest = tail.partition("'")
     return None if value is written else Unwrapped(value, call_id, rest.endswith(" status='error'"))
 
