@@ -203,5 +203,5 @@ def _read(path: Path) -> bytes:
         why = error.strerror if isinstance(error, OSError) else "not a path"
         raise InvalidDataset(f"cannot be read ({why}); name a file of records") from None
     if len(raw) > LIMIT:
-        raise InvalidDataset(f"is larger than {LIMIT // 2**20} MiB; split it or give a function as the dataset")
+        raise InvalidDataset(f"is larger than {LIMIT // 2**20} MiB; split it")
     return raw

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.assembly import evidence_of
-from otel_eval.conventions import DROPPED, TABLES, Convention
+from otel_eval.conventions import DROPPED, TABLES, Convention, Field
 from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
 from otel_eval.interfaces import (
     NO_RUN,
@@ -120,7 +120,7 @@ class Engine:
             if reading is DROPPED or reading.kind is not Kind.AGENT:
                 return None
             table = reading.table if named else None
-            return "" if table is None else table.agent_name(view.attributes(self.plan.agent_wanted(table)), view.name)
+            return "" if table is None else table.agent_name(view.attributes(table.keys_wanted(Field.AGENT_NAME)), view.name)
         except Exception:  # noqa: BLE001 - where the trace is evaluated it costs that trace alone; here it would stop all
             return None
 

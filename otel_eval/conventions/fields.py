@@ -48,6 +48,7 @@ class ReadTable:
         self.finish_wanted = Wanted(
             frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
         )
+        self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
         self.messages_wanted = Wanted(
             self._marked({row.key for row in convention.messages if not row.key.endswith(".")})

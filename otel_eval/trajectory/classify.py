@@ -7,7 +7,6 @@ circle are cut.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,70 +20,47 @@ from otel_eval.model import Kind, SpanRef
 
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
-_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID)
-_TOKEN_FIELDS: Final = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
 
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What to read.
 
-    Attributes:
+    Args:
         tables: the conventions, the first that knows a span wins.
         needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids are read with
             "arguments" or "results".
         asked: further attributes that a trajectory shall carry.
         records_tool_spans: globs of instrumentation scopes that the configuration declares to record each tool call as
             a span.
+
+    Attributes:
+        tables, needs, records_tool_spans: as above.
+        wants_content_of_calls: whether anything of a call beyond name, times and error is needed.
+        agent_wanted, tool_readers: what to ask an agent span, and how to read a tool span, by the name of the table.
     """
 
-    tables: tuple[Convention, ...] = TABLES
-    needs: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
-    records_tool_spans: tuple[str, ...] = ()
-    reader: Reader = field(init=False, repr=False, compare=False)
-    asked_wanted: Wanted = field(init=False, repr=False, compare=False)
-    _declared: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
-    _tool: Mapping[str, ToolReader] = field(init=False, repr=False, compare=False)
-    _agent: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
-    _tokens: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        reader = Reader(self.tables)
-        tools = {each.name: ToolReader(each, self.needs) for each in reader.tables}
-        content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in self.needs else ()
-        tokens = _TOKEN_FIELDS if "tokens" in self.needs else ()
-        prepared = {
-            "reader": reader,
-            "asked_wanted": Wanted(self.asked),
-            "_declared": tuple(glob(each) for each in self.records_tool_spans),
-            "_tool": tools,
-            "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *tokens, *content) for each in reader.tables},
-            "_tokens": {each.name: each.keys_wanted(*_TOKEN_FIELDS) for each in reader.tables},
-        }
-        for name, value in prepared.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def wants_content_of_calls(self) -> bool:
-        """Whether anything of a call beyond name, times and error is needed."""
-        return "arguments" in self.needs or "results" in self.needs
+    def __init__(
+        self,
+        tables: Sequence[Convention] = TABLES,
+        needs: frozenset[str] = frozenset(),
+        asked: frozenset[str] = frozenset(),
+        records_tool_spans: Sequence[str] = (),
+    ) -> None:
+        self.tables: Final = tables
+        self.needs: Final = needs
+        self.records_tool_spans: Final = records_tool_spans
+        self.wants_content_of_calls: Final = not needs.isdisjoint(("arguments", "results"))
+        self.reader: Final = Reader(tables)
+        self.asked_wanted: Final = Wanted(asked)
+        content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in needs else ()
+        tokens = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) if "tokens" in needs else ()
+        agent = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID, *tokens, *content)
+        self.agent_wanted: Final = {each.name: each.keys_wanted(*agent) for each in self.reader.tables}
+        self._declared: Final = [glob(each) for each in records_tool_spans]
+        self.tool_readers: Final = {each.name: ToolReader(each, needs) for each in self.reader.tables}
 
     def declared(self, scope: str) -> bool:
         """Whether the configuration declares that each tool call of the scope leaves a span."""
-        return bool(self._declared) and any(each.fullmatch(scope) for each in self._declared)
-
-    def tool_reader(self, table: ReadTable) -> ToolReader:
-        """How to read a tool span."""
-        return self._tool[table.name]
-
-    def agent_wanted(self, table: ReadTable) -> Wanted:
-        """What to ask an agent span."""
-        return self._agent[table.name]
-
-    def tokens_wanted(self, table: ReadTable) -> Wanted:
-        """What to ask a model span."""
-        return self._tokens[table.name]
+        return any(each.fullmatch(scope) for each in self._declared)
 
 
 _NO_PARENT: Final = frozenset({b"", b"\0" * 8})

@@ -44,8 +44,8 @@ class RunAttributes:
         known = self._agents.get(place)
         if known is None:
             table = self._read.table(place)
-            wanted = self._read.plan.agent_wanted(table) if table is not None else None
-            known = self._agents[place] = {} if wanted is None else self._read.views[place].attributes(wanted)
+            known = {} if table is None else self._read.views[place].attributes(self._read.plan.agent_wanted[table.name])
+            self._agents[place] = known
         return known
 
     def agent(self, place: int) -> str:
@@ -125,11 +125,11 @@ class RunAttributes:
         table = read.table(place)
         if table is None:  # a rule always belongs to a table
             return TokenCounts()
-        own = _tokens(table, read.views[place].attributes(read.plan.tokens_wanted(table)))
+        own = _tokens(table, read.views[place].attributes(table.tokens_wanted))
         if own != TokenCounts():
             return own
         found = [(table, each) for each in read.nested_models(place) if (table := read.table(each)) is not None]
-        return _sum([_tokens(table, read.views[each].attributes(read.plan.tokens_wanted(table))) for table, each in found])
+        return _sum([_tokens(table, read.views[each].attributes(table.tokens_wanted)) for table, each in found])
 
     def labels(self, run: Candidate) -> dict[str, Any]:
         """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
@@ -227,12 +227,10 @@ class AgentPaths:
 
     def __init__(self, read: ClassifiedTrace, name: Callable[[int], str]) -> None:
         self._read, self._name = read, name
-        self._named: Final[dict[int, int]] = {-1: -1}  # agent → the nearest one with a name, itself or above
-        self._above: Final[dict[int, int]] = {}  # agent with a name → the nearest one above with another name
         self._paths: Final[dict[int, _Path]] = {}
 
     def of(self, place: int, first: int) -> tuple[str, ...]:
-        """Names of the agents around a span that are at `first` or below it, the nearest `MAX_ENCLOSING` of them."""
+        """Names of the agents around a span that are at `first` or below it; the nearest `MAX_ENCLOSING` are looked at."""
         agent = place if self._read.kinds[place] is Kind.AGENT else self._read.agent_above[place]
         if agent == first:  # as in most runs
             return (self._name(agent),) if self._name(agent) else ()
@@ -242,20 +240,11 @@ class AgentPaths:
         return names[len(names) - bisect_right(places, -first) :]
 
     def _path(self, agent: int) -> _Path:
-        if len(self._named) == 1:
-            self._link()
-        places: list[int] = []
-        named = self._named[agent]
-        while named >= 0 and len(places) < MAX_ENCLOSING:
-            places.append(-named)
-            named = self._above[named]
-        return places, tuple(self._name(-each) for each in reversed(places))
-
-    def _link(self) -> None:
-        """Find the agents above each; in ascending order, so those of the outer ones are known."""
-        for agent in self._read.agents:
-            above = self._named[self._read.agent_above[agent]]
-            name = self._name(agent)
-            self._named[agent] = agent if name else above
-            if name:
-                self._above[agent] = self._above[above] if above >= 0 and self._name(above) == name else above
+        found: list[int] = []
+        for _ in range(MAX_ENCLOSING):
+            if agent < 0:
+                break
+            if self._name(agent) and not (found and self._name(agent) == self._name(found[-1])):
+                found.append(agent)
+            agent = self._read.agent_above[agent]
+        return [-each for each in found], tuple(self._name(each) for each in reversed(found))

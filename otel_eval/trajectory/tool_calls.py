@@ -99,7 +99,7 @@ def call_builders(read: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
 
 def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> ToolCallBuilder | None:
     view, span_id, scope = read.views[place], read.tree.ids[place], read.resource_scopes[place].scope_name
-    reader = read.plan.tool_reader(table)
+    reader = read.plan.tool_readers[table.name]
     succeeded = reader.succeeded(view) if is_plain else None
     if succeeded is not None:
         fields, call_id = succeeded
