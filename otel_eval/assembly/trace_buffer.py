@@ -50,7 +50,7 @@ class TraceBuffer(TraceStore):
 
     Args:
         limits: how long and how much is held.
-        is_agent: whether a span is an agent's; without it every trace is closed as a whole.
+        is_agent: whether a span is an agent's; traces without any are closed as a whole.
     """
 
     # ------------------------------------------------------------------ in
@@ -139,8 +139,7 @@ class TraceBuffer(TraceStore):
             self.tally.spans_too_late += 1
             return None
         is_taken_back = trace_id in self._ready
-        trace = self._parts.dormant.pop(trace_id, None) if self._parts else None
-        trace = trace or self._reopen(trace_id)
+        trace = self._parts.dormant.pop(trace_id, None) or self._reopen(trace_id)
         if trace is None:
             trace = OpenTrace(touched=now, created=now, check=float("inf"))
             self.tally.traces_opened += 1
@@ -149,7 +148,7 @@ class TraceBuffer(TraceStore):
             return None
         trace.created = trace.created if is_taken_back else now
         trace.check = float("inf")
-        trace.look = now if self._parts else float("inf")
+        trace.look = now
         self._open[trace_id] = trace
         self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         return trace
@@ -269,15 +268,14 @@ class TraceBuffer(TraceStore):
         """Close what is due at `now`: ids and reasons of what `pop_closed` hands over next."""
         self._expire(now)
         self._check(now, most)
-        found = [Closing.of(part) for part in self._ready_parts(most)]
+        found = [Closing.of(part) for part in self._parts.ready[:most]]
         return found + [Closing(trace_id, self._ready[trace_id][1]) for trace_id in self._next(most - len(found), most_bytes)]
 
     def pop_closed(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
         """Hand over what is closed: at most `most` traces, and none after the first that exceeds `most_bytes`."""
-        parts = self._ready_parts(most)
+        parts = self._parts.ready[:most]
+        del self._parts.ready[:most]
         ids = self._next(most - len(parts), most_bytes)
-        if self._parts:
-            del self._parts.ready[: len(parts)]
         return parts + [self._hand_over(trace_id, now) for trace_id in ids]
 
     def _next(self, most: int, most_bytes: int) -> list[bytes]:
@@ -293,7 +291,7 @@ class TraceBuffer(TraceStore):
     def close(self, trace_id: bytes, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close one trace now, because its source knows that nothing of it is open, or for the `reason` given."""
         trace = self._open.get(trace_id)
-        if trace is not None and reason is Completeness.DETACHED and self._parts is not None:
+        if trace is not None and reason is Completeness.DETACHED:
             self._resized(trace_id, trace, partial(self._parts.close_agents, trace_id, trace, now))
             self._rest(trace_id, trace, now)
         elif trace is not None:
@@ -316,7 +314,7 @@ class TraceBuffer(TraceStore):
                 and again, and it would never be evaluated.
         """
         checks, put_off = self._checks, []
-        while checks and checks[0][0] <= now and len(self._ready) + (len(self._parts.ready) if self._parts else 0) < most:
+        while checks and checks[0][0] <= now and len(self._ready) + len(self._parts.ready) < most:
             when, _, trace_id, trace = heapq.heappop(checks)
             if trace.check != when or not self._is_current(trace_id, trace):
                 continue  # it was looked at since, or closed
@@ -343,8 +341,6 @@ class TraceBuffer(TraceStore):
 
     def _look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
         """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""
-        if self._parts is None:
-            return None
         following = self._resized(trace_id, trace, partial(self._parts.look, trace_id, trace, now))
         return following if following is None or self._rest(trace_id, trace, now) else None
 

@@ -40,13 +40,13 @@ class TraceStore:
 
     Args:
         limits: how long and how much is held.
-        is_agent: whether a span is an agent's; without it every trace is closed as a whole.
+        is_agent: whether a span is an agent's; traces without any are closed as a whole.
     """
 
-    def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] = lambda _: False) -> None:
         self.limits = limits or Limits()
         self.tally: Final = BufferCounts()
-        self._parts: Final = Parts(self.limits, self.tally, is_agent) if is_agent else None
+        self._parts: Final = Parts(self.limits, self.tally, is_agent)
         self._open: dict[bytes, OpenTrace] = {}
         self._grace: dict[bytes, OpenTrace] = {}  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
@@ -68,15 +68,16 @@ class TraceStore:
             if self._grace:
                 trace_id = next(iter(self._grace))
                 self._forget(trace_id, self._grace.pop(trace_id))
-            elif self._parts is None or not self._give_up_part(self._parts):
+            elif not self._give_up_part():
                 return
             self.tally.late_given_up += 1
 
     def _traces(self) -> int:
-        return len(self._open) + len(self._grace) + (len(self._parts.dormant) if self._parts else 0)
+        return len(self._open) + len(self._grace) + len(self._parts.dormant)
 
-    def _give_up_part(self, parts: Parts) -> bool:
+    def _give_up_part(self) -> bool:
         """Forget what is kept of the trace whose last part was handed over first; False if nothing is kept."""
+        parts = self._parts
         trace_id = next(iter(parts.keeping or parts.dormant), None)
         if trace_id is None:
             return False
@@ -148,30 +149,26 @@ class TraceStore:
 
     def _rest(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
         """Have a trace without open spans lie dormant, and in the end forget it; whether it is still there."""
-        parts = self._parts
-        if parts is None or trace.frames:
+        if trace.frames:
             return True
         if self._open.pop(trace_id, None) is not None:
-            parts.dormant[trace_id] = trace
+            self._parts.dormant[trace_id] = trace
         elif trace.kept_bytes == 0 and now >= trace.touched + self.limits.max_age_s:
             self.drop(trace_id)
-        return trace_id in parts.dormant
+        return trace_id in self._parts.dormant
 
     def _is_current(self, trace_id: bytes, trace: OpenTrace) -> bool:
         """Whether this is the open or dormant trace of the id."""
-        return self._open.get(trace_id) is trace or (self._parts is not None and self._parts.dormant.get(trace_id) is trace)
+        return self._unclosed(trace_id) is trace
 
-    def _ready_parts(self, most: int) -> list[ClosedTrace]:
-        return self._parts.ready[:most] if self._parts else []
+    def _unclosed(self, trace_id: bytes) -> OpenTrace | None:
+        """The trace of the id, if it is open or dormant."""
+        return self._open.get(trace_id) or self._parts.dormant.get(trace_id)
 
     def _forget(self, trace_id: bytes, trace: OpenTrace) -> None:
         self._grace_bytes -= trace.size
-        if (
-            self._parts
-            and trace.last_evaluations.keys() <= {NO_RUN}
-            and not trace.cut
-            and all(frame[0] for frame in trace.frames.values())
-        ):
+        had_run = bool(trace.last_evaluations.keys() - {NO_RUN})
+        if not had_run and not trace.cut and all(frame[0] for frame in trace.frames.values()):
             return  # its root never arrived, and it had no run: what comes later may be the first of one
         self._tombstones.add(trace_id, trace.touched + self.limits.max_age_s)
 
@@ -188,7 +185,7 @@ class TraceStore:
 
     def _close_trees_again(self, trace_id: bytes, due: Due, now: float) -> ClosedTrace | None:
         trace = self._open.get(trace_id)
-        if trace is None or self._parts is None:
+        if trace is None:
             return None
         self._resized(trace_id, trace, partial(self._parts.close, trace_id, trace, due, now))
         self._rest(trace_id, trace, now)
@@ -202,7 +199,7 @@ class TraceStore:
     def give_up_dormant(self, trace_ids: Iterable[bytes]) -> None:
         """Forget what is kept of those of the traces that are dormant, because room is short where their spans are stored."""
         for trace_id in trace_ids:
-            trace = self._parts.dormant.get(trace_id) if self._parts else None
+            trace = self._parts.dormant.get(trace_id)
             if trace is not None and trace.trees is not None:
                 self._resized(trace_id, trace, partial(trace.trees.give_up, trace))
                 self.tally.late_given_up += 1
@@ -218,10 +215,8 @@ class TraceStore:
 
     def drop(self, trace_id: bytes) -> None:
         """Forget what is held of a trace."""
-        parts = self._parts
-        trace = self._open.pop(trace_id, None) or (parts.dormant.pop(trace_id, None) if parts else None)
-        if parts is not None:
-            parts.keeping.pop(trace_id, None)
+        trace = self._open.pop(trace_id, None) or self._parts.dormant.pop(trace_id, None)
+        self._parts.keeping.pop(trace_id, None)
         if trace is not None:
             self._bytes -= trace.size - trace.kept_bytes
             self._grace_bytes -= trace.kept_bytes
@@ -232,9 +227,7 @@ class TraceStore:
 
     def held(self, trace_id: bytes) -> ClosedTrace | None:
         """All that is held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
-        trace = self._open.get(trace_id) or self._grace.get(trace_id)
-        if trace is None and self._parts:
-            trace = self._parts.dormant.get(trace_id)
+        trace = self._unclosed(trace_id) or self._grace.get(trace_id)
         if trace is None or trace.cut:
             return None
         if trace.trees is not None and trace.trees.kept.parents:
@@ -243,7 +236,7 @@ class TraceStore:
 
     def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
         """Of these runs only the own span is known, below the missing parent given; see `KeptTrees.parents`."""
-        trace = self._open.get(trace_id) or (self._parts.dormant.get(trace_id) if self._parts else None)
+        trace = self._unclosed(trace_id)
         if trace is not None and trace.trees is not None:
             trace.trees.kept.release_again(parents, runs)
 
@@ -254,18 +247,13 @@ class TraceStore:
     def compact(self, now: float) -> None:
         """Free memory that only serves throughput; to be called while nothing arrives."""
         self._tombstones.compact(now)
-        if not self._open and not (self._parts and self._parts.dormant):
+        if not self._open and not self._parts.dormant:
             self._checks = []
 
     def holds(self, trace_id: bytes) -> bool:
         """Whether spans of the trace are needed: it is open, waits for evaluation, or is kept for late spans."""
-        dormant = self._parts.dormant.get(trace_id) if self._parts else None
-        return (
-            (dormant is not None and dormant.kept_bytes > 0)
-            or trace_id in self._open
-            or trace_id in self._ready
-            or trace_id in self._grace
-        )
+        dormant = self._parts.dormant.get(trace_id)
+        return self.is_undecided(trace_id) or trace_id in self._grace or (dormant is not None and dormant.kept_bytes > 0)
 
     def __len__(self) -> int:
         """Open traces."""
