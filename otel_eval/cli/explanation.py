@@ -113,14 +113,12 @@ def _scopes(trace: TraceExplanation) -> list[str]:
 
 def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """The spans, indented by depth, each with its kind and why it was recognised or ignored."""
-    names = [cut("  " * min(span.depth, _DEEPEST) + plain(span.name), _NAME_WIDTH) for span in trace.spans]
-    width = max(map(len, names), default=0)
-    lines = []
-    for span, name in zip(trace.spans, names, strict=True):
-        kind = "-" if span.kind is Kind.OTHER else span.kind
+    rows = []
+    for span in trace.spans:
+        kind = "-" if span.kind is Kind.OTHER else str(span.kind)
         why = _why(span, shown, is_run=span.span_id in trace.runs)
-        lines += _hanging(f"  {kind:<6} {name:<{width}}  ", why)
-    return lines
+        rows.append((kind, "  " * min(span.depth, _DEEPEST) + span.name, why))
+    return [f"  {line}" for line in columns(("kind", "span", "why"), rows, width=WIDTH - 2, widest=_NAME_WIDTH)]
 
 
 def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
@@ -230,14 +228,6 @@ def _indented(text: str, indent: int = 2) -> list[str]:
     return textwrap.wrap(
         plain(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
     )
-
-
-def _hanging(start: str, text: str) -> list[str]:
-    """A row whose last cell wraps with a hanging indent."""
-    wrapped = textwrap.wrap(plain(text), max(20, WIDTH - len(start)), max_lines=3, placeholder=" …", break_on_hyphens=False) or [
-        ""
-    ]
-    return [(start + wrapped[0]).rstrip(), *(" " * len(start) + more for more in wrapped[1:])]
 
 
 def _listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:

@@ -92,18 +92,16 @@ def _exporters(config: EvalConfig) -> Iterator[str]:
     """The configured exporters with their targets; standard output is the default."""
     from otel_eval.app.exporting import writes_lines
 
-    jsonl, forward = config.exporters.jsonl, config.exporters.forward
+    jsonl, kafka = config.exporters.jsonl, config.exporters.kafka
     if writes_lines(config):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
     for each in config.exporters.otlp_endpoints.values():
         yield f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
-    for name, product in config.exporters.score_products.items():
-        yield f"{name} {redacted_repr(product.endpoint)}"
-    if config.exporters.kafka:
-        yield f"kafka {config.exporters.kafka.topic}"
+    for name, other in {**config.exporters.score_products, "forward": config.exporters.forward}.items():
+        if other:
+            yield f"{name} {redacted_repr(other.endpoint)}"
+    yield from [f"kafka {kafka.topic}"] if kafka else ()
     yield from config.exporters.of_packages
-    if forward:
-        yield f"forward {redacted_repr(forward.endpoint)}"
 
 
 class _StopRequests:
