@@ -116,7 +116,7 @@ class EvaluatorIdentity(NamedTuple):
 
     Attributes:
         evaluator: 32 hex digits, drawn when the directory was first used.
-        since_ns: Unix nanoseconds of that moment; 0 if older versions used the directory before.
+        since_ns: Unix nanoseconds of that moment.
     """
 
     evaluator: str
@@ -133,7 +133,7 @@ def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdenti
     match _read(path):
         case {"evaluator": str(evaluator), "since_ns": int(since_ns)} if evaluator:
             return EvaluatorIdentity(evaluator, since_ns)
-    drawn = EvaluatorIdentity(uuid4().hex, 0 if directory.segments() else now_ns)
+    drawn = EvaluatorIdentity(uuid4().hex, now_ns)
     _write(path, json.dumps(drawn._asdict()).encode(), path)
     return drawn
 

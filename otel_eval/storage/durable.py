@@ -218,13 +218,8 @@ class Durable:
 
     def closing(self, traces: Sequence[Closing]) -> bool:
         """Write down that these are evaluated with the spans received so far."""
-        parts = [each for each in traces if each.tops]
-        whole = [each for each in traces if not each.tops]
         try:
-            if parts:
-                self.journal.append(RecordKind.PART, [record_types.pack_parts(parts)])
-            if whole or not parts:
-                self.journal.append(RecordKind.CLOSED, [record_types.pack_closings(whole)])
+            self.journal.append(RecordKind.CLOSED, [record_types.pack_closings(traces)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return False

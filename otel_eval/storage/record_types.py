@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -18,11 +18,12 @@ from otel_eval.interfaces import ClosedTrace, LastEvaluation, Part, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
 
-_FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
-# Older versions wrote none of these, or only the first four.
-_MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment", "resource", "response_id", "last_end_ns")
+_RUN: Final = (
+    *("trace_id", "span_id", "agent", "name", "service", "service_version", "environment", "resource", "conversation_id"),
+    *("response_id", "start_ns", "end_ns", "last_end_ns", "incomplete"),
+)
 _RESULT: Final = ("scorer", "type", "version", "result_id", "threshold")
-_PENDING: Final = 6
+_PENDING: Final = 6  # place of the ids of results that are to come
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
 
 
@@ -34,19 +35,20 @@ def key_of(report: Report) -> bytes | None:
 
 def report_to_json(report: Report) -> list[Any]:
     """The report as JSON values."""
-    run = report.trajectory
-    facts = [getattr(run, name) for name in _FACTS]
-    results = [_result_to(result) for result in report.results]
-    pending = [each.result_id for each in report.pending]
-    more = [[getattr(run, name) for name in _MORE_FACTS], _occasion_to(report)]
-    return [facts, run.completeness.value, report.evaluation, report.revision, results, report.late, pending, *more]
-
-
-def _occasion_to(report: Report) -> list[Any]:
-    evidence, stamp = report.evidence, report.stamp
-    known = [evidence.spans, evidence.digest] if evidence else None
-    no_run = [report.no_run.why, report.no_run.result_id] if report.no_run else None
-    return [dict(report.attributes), known, stamp.evaluator, stamp.at_ns, no_run]
+    run, evidence, no_run = report.trajectory, report.evidence, report.no_run
+    return [
+        [getattr(run, name) for name in _RUN],
+        run.completeness.value,
+        report.evaluation,
+        report.revision,
+        [_result_to(result) for result in report.results],
+        report.late,
+        [each.result_id for each in report.pending],
+        dict(report.attributes),
+        [evidence.spans, evidence.digest] if evidence else None,
+        [report.stamp.evaluator, report.stamp.at_ns],
+        [no_run.why, no_run.result_id] if no_run else None,
+    ]
 
 
 def _result_to(result: Result) -> list[Any]:
@@ -65,17 +67,18 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
 
 def report_from_json(values: list[Any]) -> Report:
     """The report again, its run with the facts alone and without what was pending."""
-    facts, completeness, evaluation, revision, results, late, _, *more = values
-    # Not strict: a list that an older version wrote is shorter, and the fields that it lacks keep their defaults.
-    given = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=False)) if more else {})
-    run = Trajectory(**given, completeness=Completeness(completeness))
-    again = tuple([_result_from(each, evaluation, revision) for each in results])
-    report = Report(run, evaluation, revision, again, late=late)
-    if not more:
-        return report
-    attributes, known, evaluator, at_ns, no_run = more[1]
-    evidence, stamp = Evidence(*known) if known else None, Stamp(evaluator, at_ns)
-    return replace(report, attributes=attributes, evidence=evidence, stamp=stamp, no_run=NoRun(*no_run) if no_run else None)
+    facts, completeness, evaluation, revision, results, late, _, attributes, evidence, stamp, no_run = values
+    return Report(
+        Trajectory(**dict(zip(_RUN, facts, strict=True)), completeness=Completeness(completeness)),
+        evaluation,
+        revision,
+        tuple([_result_from(each, evaluation, revision) for each in results]),
+        late=late,
+        attributes=attributes,
+        evidence=Evidence(*evidence) if evidence else None,
+        stamp=Stamp(*stamp),
+        no_run=NoRun(*no_run) if no_run else None,
+    )
 
 
 def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
@@ -84,19 +87,12 @@ def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
     return Result(evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known)
 
 
-def pending_of(values: list[Any]) -> list[str]:
-    """The ids of the results that a report announced."""
-    pending: list[str] = values[_PENDING]
-    return pending
-
-
 _REASONS: Final = tuple(map(Completeness, ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached")))
 """By their place here they are on disks."""
 _NESTED: Final = struct.Struct("<BI")
 _TOMBSTONE: Final = struct.Struct("<16sd")
-_CLOSED: Final = struct.Struct("<16sB")
-_PART: Final = struct.Struct("<16sBI")
-_RELEASED: Final = struct.Struct("<III")
+_CLOSED: Final = struct.Struct("<16sBI")
+_SPAN_ID: Final = 8  # bytes
 _FORWARDED: Final = struct.Struct("<QQI")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
 
@@ -107,7 +103,7 @@ class RecordKind(IntEnum):
     BODY = 1
     """A request as it came: what it is in one byte, then its bytes."""
     CLOSED = 2
-    """Traces that were closed, to be evaluated on what came before."""
+    """Traces that were closed, or trees of traces that stay open, to be evaluated on what came before."""
     EVALUATED = 3
     """The results of traces that were closed."""
     DELIVERED = 4
@@ -120,61 +116,42 @@ class RecordKind(IntEnum):
     """Within MOVED: a request of the trace's spans that wait to be passed on, in the place of those that came before."""
     FORWARDED = 8
     """Requests that were passed on, or all of them but the spans that wait for their scores."""
-    PART = 9
-    """Trees of traces that stay open, which were closed on what came before."""
-    RELEASED = 10
+    RELEASED = 9
     """Within MOVED: what is no longer known of trees of the trace that were closed on their own."""
 
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
     """The payload of CLOSED."""
-    return b"".join(_CLOSED.pack(each.trace_id, _REASONS.index(each.reason)) for each in closed)
-
-
-def pack_parts(closed: Iterable[Closing]) -> bytes:
-    """The payload of PART."""
-    return b"".join(_PART.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed)
-
-
-def unpack_parts(payload: bytes) -> Iterator[Closing]:
-    """The closings in a PART record."""
-    at = 0
-    while at < len(payload):
-        trace_id, reason, count = _PART.unpack_from(payload, at)
-        at += _PART.size
-        yield Closing(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
-        at += 8 * count
-
-
-def pack_released(trace_id: bytes, released: Released) -> bytes:
-    """The payload of RELEASED: missing parents, those of which spans are gone first, and runs with theirs."""
-    parents = [*released.lost, *(released.parents - released.lost)]
-    runs = [each for pair in released.runs.items() for each in pair]
-    counts = _RELEASED.pack(len(released.lost), len(parents), len(released.runs))
-    return trace_id + counts + b"".join([*parents, *runs])
-
-
-def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
-    """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
-    lost, count, runs = _RELEASED.unpack_from(payload, 16)  # after the id of the trace
-    start = 16 + _RELEASED.size
-    parents = _ids(payload, start, count)
-    pairs = _ids(payload, start + 8 * count, 2 * runs)
-    return (
-        payload[:16],
-        {each: place < lost for place, each in enumerate(parents)},
-        dict(zip(pairs[::2], pairs[1::2], strict=True)),
+    return b"".join(
+        _CLOSED.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed
     )
-
-
-def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
-    return [payload[at + 8 * place : at + 8 * place + 8] for place in range(count)]
 
 
 def unpack_closings(payload: bytes) -> Iterator[Closing]:
     """The closings in a CLOSED record."""
-    for trace_id, reason in _CLOSED.iter_unpack(payload):
-        yield Closing(trace_id, _REASONS[reason])
+    at = 0
+    while at < len(payload):
+        trace_id, reason, count = _CLOSED.unpack_from(payload, at)
+        start, at = at + _CLOSED.size, at + _CLOSED.size + count * _SPAN_ID
+        yield Closing(trace_id, _REASONS[reason], tuple([payload[top : top + _SPAN_ID] for top in range(start, at, _SPAN_ID)]))
+
+
+def pack_released(trace_id: bytes, released: Released) -> bytes:
+    """The payload of RELEASED."""
+    parents = {parent.hex(): parent in released.lost for parent in released.parents}
+    runs = {run.hex(): parent.hex() for run, parent in released.runs.items()}
+    return _ENCODER.encode([trace_id.hex(), parents, runs]).encode()
+
+
+def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
+    """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
+    trace_id, parents, runs = json.loads(payload)
+    decoded = bytes.fromhex
+    return (
+        decoded(trace_id),
+        {decoded(parent): lost for parent, lost in parents.items()},
+        {decoded(run): decoded(parent) for run, parent in runs.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +199,7 @@ def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
     rows: list[Any] = json.loads(payload)
     for trace_id, last_evaluations, reports, late in rows:
         evaluated = {bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()}
-        pending = frozenset(result_id for report in reports for result_id in pending_of(report))
+        pending = frozenset(result_id for report in reports for result_id in report[_PENDING])
         yield EvaluatedTrace(bytes.fromhex(trace_id), evaluated, [report_from_json(report) for report in reports], late, pending)
 
 
@@ -343,7 +320,7 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
 def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
     """The same of a trace that is open and of which trees were closed on their own."""
     records = list(_bodies(trace, lambda span_id: span_id in part.spans))
-    records.append((RecordKind.PART, pack_parts([Closing(trace.trace_id, Completeness.DETACHED, part.tops)])))
+    records.append((RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, Completeness.DETACHED, part.tops)])))
     records.append(_evaluations(trace))
     records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
     return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]

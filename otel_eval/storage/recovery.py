@@ -91,7 +91,6 @@ class Recovery:
         does: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
             RecordKind.CLOSED: lambda entry: self._close(buffer, record_types.unpack_closings(entry.payload), now),
-            RecordKind.PART: lambda entry: self._close(buffer, record_types.unpack_parts(entry.payload), now),
             RecordKind.RELEASED: lambda entry: buffer.release_again(*record_types.unpack_released(entry.payload)),
             RecordKind.EVALUATED: lambda entry: self._mark_evaluated(record_types.unpack_evaluated(entry.payload), entry.segment),
             RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import Final, NamedTuple
 
-_HEAD: Final = struct.Struct("<8s8s8x")
-_FORMAT: Final = b"oe-jrnl3"
+_HEAD: Final = struct.Struct("<8s8s")
+_FORMAT: Final = b"oe-jrnl4"
 _MAGIC_BYTES: Final = 4
 _RECORD: Final = struct.Struct("<4sBII")
 _CHECK: Final = struct.Struct("<I")

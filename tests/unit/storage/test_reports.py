@@ -11,7 +11,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Completeness, Evidence, Report, Result, Scored, Stamp
 from otel_eval.storage.directory import DirectoryLock, evaluator_identity
-from otel_eval.storage.record_types import pending_of, report_from_json, report_to_json
+from otel_eval.storage.record_types import report_from_json, report_to_json
 from otel_eval.testing import trajectory
 
 RUN = trajectory(
@@ -52,37 +52,12 @@ def test_a_report_read_again_gives_the_same_lines() -> None:
     assert again.trajectory == RUN
 
 
-def test_what_an_older_version_wrote_is_read() -> None:
-    """It lacks when and where, which are unknown then."""
-    older = report_to_json(REPORT)[:7]
-    again = report_from_json(older)
-    assert pending_of(older) == pending_of(report_to_json(REPORT)) == []
-    assert (again.results, again.evidence, again.stamp) == (REPORT.results, None, Stamp())
-    assert again.trajectory.start_ns is None
-
-
-def test_what_a_version_without_resources_wrote_is_read() -> None:
-    """Its times are known, its resource is not."""
-    older = report_to_json(REPORT)
-    older[7] = older[7][:4]
-    run = report_from_json(older).trajectory
-    assert (run.start_ns, run.environment, run.resource, run.response_id) == (10**18, "staging", {}, "")
-
-
 def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:
     """And since when; another directory is another evaluator."""
     first = _identity(tmp_path / "a", 5)
     assert first.since_ns == 5
     assert _identity(tmp_path / "a", 9) == first
     assert _identity(tmp_path / "b", 9).evaluator != first.evaluator
-
-
-def test_a_directory_of_an_older_version_was_used_before(tmp_path: Path) -> None:
-    """So it is not known since when: what it recorded began before."""
-    claim = DirectoryLock(tmp_path)
-    claim.segment(0).touch()
-    assert evaluator_identity(claim, 5).since_ns == 0
-    claim.release()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"evaluator": ""}', b'{"evaluator": 1, "since_ns": 2}'])

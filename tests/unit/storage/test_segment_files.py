@@ -16,6 +16,7 @@ from opened_journal import journal, read
 from otel_eval.errors import ConfigError
 from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.journal import Journal
+from otel_eval.storage.segments import HEAD_BYTES
 
 SEGMENT = 1000
 RECORD = bytes(180)
@@ -37,7 +38,7 @@ def test_a_segment_without_a_head_is_counted_as_damaged_and_left_as_it_is(tmp_pa
     (path,) = tmp_path.glob("*.journal")
     data = bytearray(path.read_bytes())
     data[3] ^= 1
-    data[40] ^= 1  # in both copies
+    data[HEAD_BYTES // 2 + 3] ^= 1  # in both copies
     path.write_bytes(data)
     with segment_journal(tmp_path) as opened:
         assert read(opened) == []

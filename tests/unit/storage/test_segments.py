@@ -90,7 +90,7 @@ def test_records_of_another_segment_are_no_records():
     assert read(bytes(data))[0] == [(1, b"a"), (1, b"b")]
 
 
-@pytest.mark.parametrize("data", [b"", b"oe-jrnl", header_bytes(SALT)[:-1], header_bytes(SALT).replace(b"3", b"2"), bytes(64)])
+@pytest.mark.parametrize("data", [b"", b"oe-jrnl", header_bytes(SALT)[:-1], header_bytes(SALT).replace(b"4", b"3"), bytes(64)])
 def test_what_is_no_segment_has_no_records(data: bytes):
     """All of it is torn."""
     assert read(data) == ([], Damage(torn=len(data)))
