@@ -1,4 +1,4 @@
-"""JSON documents of traces, distinguished by their keys: OTLP, Tempo and Jaeger, decoded or as a text of any size.
+"""JSON documents of traces, distinguished by their keys: OTLP, Tempo and Jaeger, of any size.
 
 A text is read a few hundred spans at a time, by a cursor that holds a part of it. In the documents of every known writer, what a
 group holds for all its spans comes before them. Of a group in another order all is held at once. Each group is read by itself, so
@@ -26,7 +26,8 @@ _GROUPS: Final = {
 """Keys of lists of groups, and what OTLP/JSON calls them."""
 
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
-Frame = Callable[[Any, Say], Iterator[SpanBatch]]
+Read = Callable[[Say], Iterator[SpanBatch]]
+"""Reads what is at a cursor."""
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _NEAR: Final = 16  # characters from the end: an error there may come from a value that is not all here yet
@@ -37,40 +38,10 @@ class BrokenJson(InputError):
     """The text is no JSON from some place on. What came before it can be used."""
 
 
-def frame_document(document: Any, say: Say) -> Iterator[SpanBatch]:
-    """What the document holds, group by group.
-
-    Raises:
-        InputError: it is no document of traces.
-    """
-    if isinstance(document, list):
-        yield from _each("", document, frame_document, say)
-    elif not isinstance(document, dict):
-        raise InputError("not a JSON object")
-    elif any(key in document for key in (*_GROUPS, *_METRIC_GROUPS)):
-        for key in _GROUPS:
-            yield from _each(key, _list(document, key), _frame_in(key), say)
-    elif isinstance(document.get("trace"), dict):
-        yield from frame_document(document["trace"], say)
-    elif isinstance(document.get("data"), list):
-        yield from _each("data", document["data"], _frame_jaeger, say)
-    elif isinstance(document.get("spans"), list) and "traceID" in document:
-        yield from _each("data", [document], _frame_jaeger, say)
-    else:
-        raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
-
-
-def _list(document: dict[str, Any], key: str) -> list[Any]:
-    groups = document.get(key)
-    if groups is not None and not isinstance(groups, list):
-        raise InputError(f"{key}: expected a list")
-    return groups or []
-
-
-def _each(key: str, parts: Iterable[Any], frame: Frame, say: Say) -> Iterator[SpanBatch]:
-    for number, part in enumerate(parts):
+def _each(key: str, cursor: Cursor, read: Read, say: Say) -> Iterator[SpanBatch]:
+    for number in cursor.elements():
         inside = placed(say, f"{key}[{number}]")
-        yield from _usable(frame(part, inside), inside)
+        yield from _usable(read(inside), inside)
 
 
 def _usable(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
@@ -83,11 +54,6 @@ def _usable(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
         say(str(error))
 
 
-def _frame_in(key: str) -> Frame:
-    """Reads the spans or log records of one resource, as they stand in the list of that key."""
-    return lambda group, _: _frame(_GROUPS[key], group)
-
-
 def _frame(name: str, group: Any) -> Iterator[SpanBatch]:
     yield read_document({name: [with_hex_ids(group)]})
 
@@ -96,19 +62,24 @@ def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> Iter
     return _frame(name, {**group, key: [scope]})
 
 
-def _frame_jaeger(trace: Any, _: Say) -> Iterator[SpanBatch]:
+def _frame_jaeger(trace: Any) -> Iterator[SpanBatch]:
     yield read_document({"resourceSpans": jaeger_groups(trace)})
 
 
 class Cursor:
-    """A place in a JSON text, which comes in pieces. After a key or an element its value is read before the next one."""
+    """A place in a JSON text, which comes in pieces. After a key or an element its value is read before the next one.
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    Args:
+        pieces: the text.
+        line: the number of its first line, for errors.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], line: int = 1) -> None:
         self._pieces: Final = iter(pieces)
         self._decoder: Final = getincrementaldecoder("utf-8")()
         self._scan: Final = json.JSONDecoder().raw_decode
         self._text, self._at = "", 0
-        self._lines, self._column = 0, 0  # before the text
+        self._line, self._column = line, 0  # where the text begins
         self._ended = False
         self._more()
         self._at = len(_MARK) if self._text.startswith(_MARK) else 0
@@ -139,7 +110,7 @@ class Cursor:
                     raise self._broken(error.msg) from None
                 continue
             except RecursionError:
-                raise BrokenJson("nested too deeply") from None
+                raise self._broken("nested too deeply") from None
             except ValueError:
                 raise self._broken("a number is too long") from None
             if end + _NEAR < len(self._text) or not self._is_number() or not self._more():  # "1" may become "1.5"
@@ -184,7 +155,7 @@ class Cursor:
         before = self._text[: self._at]
         lines = before.count("\n")
         column = len(before) - before.rfind("\n") if lines else self._column + len(before) + 1
-        return BrokenJson(f"line {self._lines + lines + 1}, column {column}: not JSON: {message}")
+        return BrokenJson(f"line {self._line + lines}, column {column}: not JSON: {message}")
 
     def _more(self) -> bool:
         """Read on, and forget what was passed; False at the end."""
@@ -195,7 +166,7 @@ class Cursor:
             raise BrokenJson(f"a part of it is greater than {MAX_DOCUMENT} bytes")
         lines = passed.count("\n")
         self._column = len(passed) - passed.rfind("\n") - 1 if lines else self._column + len(passed)
-        self._lines += lines
+        self._line += lines
         pieces, size = list[bytes](), 0
         for piece in self._pieces:
             pieces.append(piece)
@@ -211,7 +182,7 @@ class Cursor:
 
 
 _AT_ONCE: Final = 512  # spans, or log records
-_DEEPEST: Final = 8  # documents within each other that are walked; deeper ones are decoded at once
+_DEEPEST: Final = 8  # lists and wrappers around a document
 _SCOPE: Final = ("scope", "instrumentationLibrary")
 
 
@@ -229,35 +200,47 @@ def stream_documents(cursor: Cursor, say: Say) -> Iterator[SpanBatch]:
 
 def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     """The document here. All of it is passed before it is found to be none of traces."""
-    first = cursor.peek() if depth < _DEEPEST else ""
-    if first == "[":
-        yield from _each("", cursor.elements(), lambda _, inside: _document(cursor, inside, depth + 1), say)
+    first = cursor.peek()
+    if first == "[" and depth < _DEEPEST:
+        yield from _each("", cursor, lambda inside: _document(cursor, inside, depth + 1), say)
     elif first == "{":
         yield from _object(cursor, say, depth)
     else:
-        yield from frame_document(cursor.value(), say)
+        cursor.value()
+        raise InputError("not a JSON object")
 
 
 def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     known, problems, rest = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
-        known = known or (key in _GROUPS and first == "[") or (key in ("trace", "data") and first in ("{", "["))
         if key in _GROUPS and first == "[":
-            yield from _each(key, cursor.elements(), partial(_group, cursor, _GROUPS[key]), say)
-        elif key == "trace" and first == "{":
+            yield from _each(key, cursor, partial(_group, cursor, _GROUPS[key]), say)
+        elif key == "trace" and first == "{" and depth < _DEEPEST:
             yield from _usable(_document(cursor, say, depth + 1), problems.append)
         elif key == "data" and first == "[":
-            yield from _each(key, cursor.elements(), lambda _, inside: _frame_jaeger(cursor.value(), inside), say)
+            yield from _each(key, cursor, lambda _: _frame_jaeger(cursor.value()), say)
         else:
             rest[key] = cursor.value()
+            continue
+        known = True
     if problems:
         raise InputError(problems[0])
     if not known:
-        yield from frame_document(rest, say)
+        yield from _other(rest)
 
 
-def _group(cursor: Cursor, name: str, _: int, say: Say) -> Iterator[SpanBatch]:
+def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
+    """A document that has no list of groups: a trace of Jaeger by itself, or metrics."""
+    if isinstance(document.get("spans"), list) and "traceID" in document:
+        yield from _frame_jaeger(document)
+    elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
+        raise InputError(f"{wrong}: expected a list")
+    elif document.keys().isdisjoint((*_GROUPS, *_METRIC_GROUPS)):
+        raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
+
+
+def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one resource."""
     if cursor.peek() != "{":
         yield from _frame(name, cursor.value())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import shutil
 import stat
@@ -23,19 +24,16 @@ from typing import IO, Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch
-from otel_eval.otlp.otlp_json import decode_json
 from otel_eval.sources.files.binary import (
-    MAX_DOCUMENT,
     PIECE,
     Gap,
     Say,
-    document,
     frame_binary,
     frame_row,
     placed,
     starts_with_row,
 )
-from otel_eval.sources.files.json_stream import Cursor, frame_document, stream_documents
+from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.translation import frame_console, is_console
 
 HEAD: Final = 256 * 1024
@@ -198,26 +196,10 @@ def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Spa
     if is_console(head):
         return frame_console(stream, say, on_notice)
     if not _may_be_text(head[:_START]):
-        return _binary_or_console(stream, say, on_notice)
+        return frame_row(stream, say) if starts_with_row(head) else frame_binary(stream, say)
     if head[:1] != _NEWLINE:
         return frame_text(stream, say)
     return _newline_first(stream, say)
-
-
-def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
-    """Protobuf, or spans that follow long text which a program printed."""
-    if starts_with_row(stream.peek(HEAD)):
-        return frame_row(stream, say)
-    data, held = document(stream), list[str]()
-    try:
-        batches = frame_binary(io.BytesIO(data), held.append)
-        for problem in held:
-            say(problem)
-        return batches
-    except InputError:
-        if len(data) > MAX_DOCUMENT or not is_console(data):
-            raise
-        return frame_console(io.BytesIO(data), say, on_notice)
 
 
 def is_surely_text(head: bytes) -> bool:
@@ -280,7 +262,7 @@ def _is_long(line: bytes) -> bool:
 
 
 def _line(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """The pieces of a long line."""
+    """The line in pieces, of which a short one has one."""
     piece = first
     while piece:
         yield piece
@@ -290,8 +272,8 @@ def _line(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
 def _holds(line: bytes, wanted: type = object) -> bool:
     """Whether the line is JSON of such a value."""
     try:
-        return isinstance(_parsed(line), wanted)
-    except InputError:
+        return isinstance(json.loads(line.strip(_BLANK)), wanted)
+    except (ValueError, RecursionError):
         return False
 
 
@@ -299,24 +281,10 @@ def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, say: S
     for number, line in enumerate(lines, first):
         if not line.strip(_BLANK):
             continue
-        inside = placed(say, f"line {number}")
+        pieces = _line(line, stream)
         try:
-            if _is_long(line):
-                yield from _long(_line(line, stream), inside)
-            else:
-                yield from frame_document(_parsed(line), inside)
+            yield from stream_documents(Cursor(pieces, number), placed(say, f"line {number}"))
         except InputError as error:
-            say(f"line {number}: {error}")
-
-
-def _long(line: Iterator[bytes], say: Say) -> Iterator[SpanBatch]:
-    try:
-        yield from stream_documents(Cursor(line), say)
-    except InputError as error:
-        say(str(error))
-        deque(line, maxlen=0)  # what is left of it
-        yield Gap()
-
-
-def _parsed(data: bytes) -> Any:
-    return decode_json(data, "column {error.colno}: not JSON: {error.msg}")
+            say(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
+            deque(pieces, maxlen=0)  # what is left of the line
+            yield Gap()

@@ -215,7 +215,8 @@ def test_a_broken_line_does_not_stop_the_others(write: Write) -> None:
     path = write("{broken\n" + lines(otlp("a"), 5, {"other": 1}, otlp("b")) + '{"resourceSpans": 3}\n')
     names, problems = read(path)
     assert names == ["a", "b"]
-    assert [problem.removeprefix(f"{path}: ").split(":")[0] for problem in problems] == ["line 1", "line 3", "line 4", "line 6"]
+    places = [problem.removeprefix(f"{path}: ").split(":")[0] for problem in problems]
+    assert places == ["line 1, column 2", "line 3", "line 4", "line 6"]
 
 
 def test_a_broken_group_or_span_does_not_stop_the_others(write: Write) -> None:
