@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from otel_eval.sources.files.reader import read_file
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
-from otel_eval.sources.files.whole_traces import LastPositions, read_whole_traces
+from otel_eval.sources.files.whole_traces import TraceIndex, read_whole_traces
 
-__all__ = ["NO_SCOPES", "LastPositions", "lacks_scopes", "read_file", "read_whole_traces"]
+__all__ = ["NO_SCOPES", "TraceIndex", "lacks_scopes", "read_file", "read_whole_traces"]

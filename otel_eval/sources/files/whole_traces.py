@@ -12,16 +12,15 @@ import json
 import os
 import re
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from io import BufferedIOBase
 from itertools import chain
 from math import inf
 from sys import maxsize
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
@@ -60,9 +59,9 @@ def read_whole_traces(
                 sources.append(stack.enter_context(Input.repeatable(path)))
             except OSError as error:
                 on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
-        last = stack.enter_context(LastPositions())
-        ends = _index(sources, last)
-        traces = _Traces(limits, last.in_order(), Spill(stack.enter_context(tempfile.TemporaryFile())))
+        index = stack.enter_context(TraceIndex())
+        ends = _index(sources, index)
+        traces = _Traces(limits, index)
         begin = 0
         for source, end in zip(sources, ends, strict=True):
             yield from _read(source, begin, end, traces, on_problem, on_notice)
@@ -91,13 +90,13 @@ def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Say,
     yield from traces.close_before(end, lost)
 
 
-def _index(sources: Sequence[Input], last: LastPositions) -> list[int]:
+def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
     """Find where each trace ends; the offset at which each input does, all of them taken as one."""
     begin, ends = 0, []
     for source in sources:
         end = begin
         for length, found in trace_ids(source):
-            last.add((trace_id, begin + offset) for trace_id, offset in found.items())
+            index.add((trace_id, begin + offset) for trace_id, offset in found.items())
             end = begin + length
         ends.append(end)
         begin = end
@@ -108,17 +107,17 @@ class _Traces:
     """The open traces.
 
     Args:
-        ends: every trace after the position of its last span, ascending.
+        index: knows where each trace ends, and takes what memory has no room for.
     """
 
-    def __init__(self, limits: Limits, ends: Iterator[tuple[int, bytes]], spill: Spill) -> None:
+    def __init__(self, limits: Limits, index: TraceIndex) -> None:
         waits: dict[str, Any] = dict.fromkeys(
             ("decision_wait_s", "decision_wait_partial_s", "grace_period_s", "idle_s", "max_age_s"), inf
         )
         self._buffer: Final = TraceBuffer(replace(limits, max_traces=maxsize, **waits))
-        self._ends: Final = ends
-        self._next = next(ends, None)
-        self._spill: Final = spill
+        self._index: Final = index
+        self._ends: Final = index.in_order()
+        self._next = next(self._ends, None)
 
     def push(self, batch: SpanBatch) -> Iterator[ClosedTrace]:
         """Take a piece; traces that a limit closed."""
@@ -129,7 +128,7 @@ class _Traces:
         yield from self._buffer.pop_closed(0.0)
 
     def _make_room(self, size: int) -> None:
-        """Write the oldest traces to the file if so many bytes more do not fit, until half of the room is free."""
+        """Write the oldest traces to the index if so many bytes more do not fit, until half of the room is free."""
         most = self._buffer.limits.max_bytes
         if self._buffer.open_bytes + size > most:
             while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
@@ -138,7 +137,7 @@ class _Traces:
     def _write(self, trace_id: bytes) -> None:
         held = self._buffer.held(trace_id)
         if held is not None:
-            self._spill.put(held)
+            self._index.put(held)
             self._buffer.drop(trace_id)
 
     def close_before(self, position: int, lost: str = "") -> Iterator[ClosedTrace]:
@@ -149,9 +148,9 @@ class _Traces:
             self._next = next(self._ends, None)
 
     def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
-        if trace_id in self._spill:
+        if self._index.has_parts(trace_id):
             self._write(trace_id)  # so that its parts come back in order
-            for batch in self._spill.take(trace_id):
+            for batch in self._index.take(trace_id):
                 yield from self.push(batch)
         yield from self._buffer.close(trace_id, 0.0)
         self._buffer.drop(trace_id)
@@ -159,7 +158,7 @@ class _Traces:
     def finish(self, on_problem: Say) -> Iterator[ClosedTrace]:
         """Whatever is left."""
         left = 0
-        for trace_id in chain(self._spill.ids(), iter(lambda: self._buffer.oldest, None)):
+        for trace_id in chain(self._index.ids(), iter(lambda: self._buffer.oldest, None)):
             left += 1
             yield from self._close(trace_id)
         if left:
@@ -176,51 +175,6 @@ def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
         if size >= most_bytes or end == len(items):
             yield items[begin:end], size
             begin, size = end, 0
-
-
-_NUMBER: Final = 8  # bytes
-_NONE: Final = 2**64 - 1
-
-
-class Spill:
-    """Parts of traces. Each is written after the place of the part of the same trace before it, so that memory holds only
-    the place of the last one.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file: Final = file
-        self._last: Final[dict[bytes, int]] = {}
-
-    def __contains__(self, trace_id: bytes) -> bool:
-        return trace_id in self._last
-
-    def put(self, trace: ClosedTrace) -> None:
-        """Write what is held of a trace."""
-        bodies = (
-            reserialize_traces(trace.frames.values()),
-            reserialize_logs(record for records in trace.logs.values() for record in records),
-        )
-        before = self._last.get(trace.trace_id, _NONE)
-        self._last[trace.trace_id] = self._file.seek(0, 2)
-        self._file.write(b"".join(each.to_bytes(_NUMBER) for each in (before, *map(len, bodies))) + b"".join(bodies))
-
-    def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
-        """The parts of a trace in the order in which they were written; nothing is known of it afterwards."""
-        places = []
-        place = self._last.pop(trace_id, _NONE)
-        while place != _NONE:
-            places.append(place)
-            self._file.seek(place)
-            place = int.from_bytes(self._file.read(_NUMBER))
-        for each in reversed(places):
-            self._file.seek(each + _NUMBER)
-            spans, logs = (int.from_bytes(self._file.read(_NUMBER)) for _ in range(2))
-            yield read_traces(self._file.read(spans))
-            yield read_logs(self._file.read(logs))
-
-    def ids(self) -> list[bytes]:
-        """The traces of which parts are here."""
-        return list(self._last)
 
 
 def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
@@ -280,8 +234,15 @@ def _trace_id(text: bytes) -> bytes | None:
     return trace_id if len(trace_id) == 16 else None
 
 
-class LastPositions:
-    """Takes ids of 16 bytes with positions; gives each id once, with the last of its positions.
+_CACHE: Final = "PRAGMA cache_size = -51200"  # KiB
+_POSITIONS: Final = "CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID"
+_PARTS: Final = "CREATE TABLE part (number INTEGER PRIMARY KEY, id BLOB, spans BLOB, logs BLOB)"
+_PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
+_ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position, excluded.position)"
+
+
+class TraceIndex:
+    """Where each trace occurs last, and parts of traces that memory has no room for.
 
     They are in a database without a name, which SQLite keeps in memory and, beyond a cache of 50 MiB, in a temporary file.
     """
@@ -289,37 +250,63 @@ class LastPositions:
     def __init__(self) -> None:
         # A generator may be continued by another thread than began it. Nothing has to outlast the process: no journal, no sync.
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for each in ("PRAGMA cache_size = -51200", "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _TABLE):
+        for each in (_CACHE, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
             self._db.execute(each)
 
-    def __enter__(self) -> LastPositions:
+    def __enter__(self) -> TraceIndex:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._db.close()
 
     def add(self, found: Iterable[tuple[bytes, int]]) -> None:
-        """Take ids and positions, in any order.
+        """Take ids of 16 bytes and positions, in any order.
 
         Raises:
             OSError: there is no room for them.
         """
-        try:
+        with _as_os_error():
             self._db.execute("BEGIN")  # or each would be written by itself
             self._db.executemany(_ADD, found)
             self._db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise OSError(f"a temporary file: {error}") from None
 
     def in_order(self) -> Iterator[tuple[int, bytes]]:
-        """Every id after its last position, in the order of these positions."""
-        try:
+        """Every id once after its last position, in the order of these positions."""
+        with _as_os_error():
             # Not `yield from`, which would close the cursor of a reader that stopped: by then the database is closed.
             for row in self._db.execute("SELECT position, id FROM last ORDER BY position, id"):  # noqa: UP028
                 yield row
-        except sqlite3.OperationalError as error:
-            raise OSError(f"a temporary file: {error}") from None
+
+    def put(self, trace: ClosedTrace) -> None:
+        """Write what is held of a trace; raises as `add` does."""
+        logs = (record for records in trace.logs.values() for record in records)
+        part = (trace.trace_id, reserialize_traces(trace.frames.values()), reserialize_logs(logs))
+        with _as_os_error():
+            self._db.execute("INSERT INTO part (id, spans, logs) VALUES (?, ?, ?)", part)
+
+    def has_parts(self, trace_id: bytes) -> bool:
+        """Whether a part of the trace was written and not taken."""
+        return bool(self._numbers(trace_id, 1))
+
+    def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
+        """The parts of a trace in the order in which they were written, and no more of it is kept."""
+        for (number,) in self._numbers(trace_id, -1):
+            spans, logs = self._db.execute("SELECT spans, logs FROM part WHERE number = ?", (number,)).fetchone()
+            self._db.execute("DELETE FROM part WHERE number = ?", (number,))
+            yield read_traces(spans)
+            yield read_logs(logs)
+
+    def _numbers(self, trace_id: bytes, most: int) -> list[tuple[int]]:
+        return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number LIMIT ?", (trace_id, most)).fetchall()
+
+    def ids(self) -> list[bytes]:
+        """The traces of which parts are here."""
+        return [trace_id for (trace_id,) in self._db.execute("SELECT DISTINCT id FROM part")]
 
 
-_TABLE: Final = "CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID"
-_ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position, excluded.position)"
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OSError(f"a temporary file: {error}") from None
