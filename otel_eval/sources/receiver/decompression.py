@@ -15,7 +15,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.sources.receiver.memory import Reservation
 
-__all__ = ["decompress", "detect_compression", "gunzip", "supported_encodings"]
+__all__ = ["decompress", "detect_compression", "supported_encodings"]
 
 _PIECE: Final = 4 * 1024 * 1024
 _FED: Final = 16 * 1024  # what follows a member is copied at its end: of a body of many small ones, this much each time
@@ -41,7 +41,7 @@ def supported_encodings() -> tuple[str, ...]:
 
 
 def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -> bytes:
-    """The content of a body in one of `codings()`.
+    """The content of a body in one of `supported_encodings()`.
 
     Raises:
         InputError: it is not in this encoding, or it is cut.
@@ -58,11 +58,6 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
         reservation.grow(len(piece))
         parts.append(piece)
     return b"".join(parts)
-
-
-def gunzip(data: bytes, limit: int, reservation: Reservation) -> bytes:
-    """`decompress` of a gzip file of one or more members."""
-    return decompress("gzip", data, limit, reservation)
 
 
 def detect_compression(data: bytes) -> str:

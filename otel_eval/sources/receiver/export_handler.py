@@ -226,45 +226,31 @@ class DecodingHandler(ExportHandler):
         reservation.grow(weight + content_size(body) if is_evaluated else weight)
 
     def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        if self._relay is not None:
-            return self._pass_on(self._relay, transport, signal, encoding, body)
         if signal is Signal.METRICS:
-            return self._discard(transport, encoding, body)
-        batch = read_request(RawRequest(signal, encoding, body), self._max_attributes)
-        return self._acknowledge(transport, signal, batch, lambda: self._keep(signal, batch), batch.rejected)
-
-    def _discard(self, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
-        """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
-        load_json(body) if encoding is Encoding.JSON else _check_metrics(body)
-        add_counts(self._counters, transport, discarded_metrics=1)
-        return ExportResponse(ExportStatus.ACCEPTED)
-
-    def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        """Everything is forwarded, items with unusable ids too: the response warns of these and does not count them as lost."""
-        if signal is Signal.METRICS:
-            return self._pass_metrics_on(relay, transport, encoding, body)
-        lost, why = 0, ""
+            return self._take_metrics(transport, metrics_request(load_json(body)) if encoding is Encoding.JSON else body)
+        unread, why = 0, ""
         if encoding is Encoding.JSON:
-            body, lost, why = _REQUESTS[signal](load_json(body))
+            body, unread, why = _REQUESTS[signal](load_json(body))
         batch = read_request(RawRequest(signal, Encoding.PROTOBUF, body), self._max_attributes)
-        batch.rejected, batch.why = batch.rejected + lost, why or batch.why
-        take = relay.traces if signal is Signal.TRACES else relay.logs
-        return self._acknowledge(transport, signal, batch, lambda: take(body, batch), lost)
+        batch.rejected, batch.why = batch.rejected + unread, why or batch.why
+        # A relay gets items with unusable ids too: the response warns of these and does not count them as lost.
+        return self._acknowledge(transport, signal, body, batch, batch.rejected if self._relay is None else unread)
 
-    def _pass_metrics_on(self, relay: Relay, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
-        request = metrics_request(load_json(body)) if encoding is Encoding.JSON else body
-        _check_metrics(request)
-        if not relay.metrics(request):
+    def _take_metrics(self, transport: str, body: bytes) -> ExportResponse:
+        """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
+        try:
+            parse_metrics(body)
+        except DecodeError:
+            raise InputError("not OTLP metrics in protobuf") from None
+        if self._relay is None or not self._relay.metrics(body):
             add_counts(self._counters, transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.ACCEPTED)
 
-    def _acknowledge(
-        self, transport: str, signal: Signal, batch: SpanBatch, keep: Callable[[], None], lost: int
-    ) -> ExportResponse:
+    def _acknowledge(self, transport: str, signal: Signal, body: bytes, batch: SpanBatch, lost: int) -> ExportResponse:
         items = batch.spans if signal is Signal.TRACES else batch.logs
         kind = "spans" if signal is Signal.TRACES else "logs"
         try:
-            keep()
+            self._keep(signal, body, batch)
         except Overloaded:
             add_counts(self._counters, transport, **{f"refused_{kind}": len(items)})
             raise
@@ -272,20 +258,16 @@ class DecodingHandler(ExportHandler):
         add_counts(self._counters, transport, ignored_logs=batch.ignored, **amounts)
         return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, lost), lost)
 
-    def _keep(self, signal: Signal, batch: SpanBatch) -> None:
+    def _keep(self, signal: Signal, body: bytes, batch: SpanBatch) -> None:
         """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
-        if signal is Signal.TRACES:
+        if self._relay is not None:
+            take = self._relay.traces if signal is Signal.TRACES else self._relay.logs
+            take(body, batch)
+        elif signal is Signal.TRACES:
             if batch.spans:
                 self._consumer.spans(batch)
         elif batch.logs:
             self._consumer.logs(batch)
-
-
-def _check_metrics(body: bytes) -> None:
-    try:
-        parse_metrics(body)
-    except DecodeError:
-        raise InputError("not OTLP metrics in protobuf") from None
 
 
 def _warning(batch: SpanBatch, lost: int) -> str:

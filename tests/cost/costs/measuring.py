@@ -24,7 +24,7 @@ from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.otlp import Encoding, Signal, content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver.decompression import gunzip
+from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
@@ -89,7 +89,7 @@ class Receiver:
         """Take one request in."""
 
         def read(ticket: Reservation) -> bytes:
-            return gunzip(request.data, _MESSAGE, ticket) if request.is_packed else request.data
+            return decompress("gzip", request.data, _MESSAGE, ticket) if request.is_packed else request.data
 
         answer = self._exchange.answer("http", request.signal, request.encoding, len(request.data), read)
         assert answer.status is ExportStatus.ACCEPTED, answer.message

@@ -36,7 +36,7 @@ from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_reque
 from otel_eval.otlp.schema import parse_raw_traces
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
-from otel_eval.sources.receiver.decompression import gunzip
+from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.memory import MemoryLimiter
 from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan
 
@@ -164,7 +164,7 @@ def metrics_json(data: bytes) -> None:
 def gzipped(data: bytes) -> None:
     """Unpacked within the limit to what the standard library unpacks it to."""
     try:
-        body = gunzip(data, UNPACKED, MemoryLimiter(10 * UNPACKED).enter(0))
+        body = decompress("gzip", data, UNPACKED, MemoryLimiter(10 * UNPACKED).enter(0))
     except (InputError, RequestTooLarge):
         return
     assert len(body) <= UNPACKED
