@@ -19,13 +19,24 @@ from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
+from otel_eval.sources.receiver import (
+    BearerTokens,
+    Certificates,
+    Consumer,
+    OtlpServer,
+    ReceiverLimits,
+    Relay,
+    Tls,
+    tune_gc,
+    tune_malloc,
+)
 from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
     from otel_eval.admin.metrics import Family
     from otel_eval.engine import Engine
     from otel_eval.forwarding import Forwarder
+    from otel_eval.sources.receiver.export_handler import ExportHandler
     from otel_eval.storage.durable import Durable
 
 
@@ -45,33 +56,37 @@ def receiver_of(
     ready: Callable[[], bool],
     *,
     listens: bool = True,
-    **more: Any,
+    handler: Callable[..., ExportHandler] | None = None,
+    grpc_threads: int = ReceiverLimits().grpc_threads,
 ) -> OtlpServer:
     """The receiver, not listening yet, without a transport if it is off.
 
     Args:
         listens: False: whatever is configured, no transport is on.
-        more: as `OtlpServer` has it.
+        handler: as `OtlpServer` has it.
 
     Raises:
         ConfigError: a token cannot be had.
     """
     if given is None:
-        return OtlpServer(grpc=None, http=None, consumer=intake, relay=relay, **more)
+        return OtlpServer(grpc=None, http=None, consumer=intake, relay=relay, handler=handler)
     grpc, http = (given.protocols.grpc, given.protocols.http) if listens else (None, None)
     return OtlpServer(
         grpc=grpc.endpoint if grpc else None,
         http=http.endpoint if http else None,
         consumer=intake,
-        max_body_bytes=max_message_size(given),
-        max_inflight_bytes=given.max_inflight_size,
-        max_attributes=given.max_attributes,
+        handler=handler,
+        limits=ReceiverLimits(
+            max_body_bytes=max_message_size(given),
+            max_inflight_bytes=given.max_inflight_size,
+            max_attributes=given.max_attributes,
+            grpc_threads=grpc_threads,
+        ),
         grpc_tls=_tls(grpc.tls if grpc else None),
         http_tls=_tls(http.tls if http else None),
         tokens=_tokens(given.auth) if listens else None,
         relay=relay,
         ready=ready,
-        **more,
     )
 
 

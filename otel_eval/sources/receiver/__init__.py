@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
-from otel_eval.sources.receiver.export_handler import Relay
+from otel_eval.sources.receiver.export_handler import ReceiverLimits, Relay
 from otel_eval.sources.receiver.memory import resident, trim_malloc, tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import Bound, OtlpServer
 
@@ -14,6 +14,7 @@ __all__ = [
     "Certificates",
     "Consumer",
     "OtlpServer",
+    "ReceiverLimits",
     "Relay",
     "Tls",
     "resident",

@@ -37,6 +37,7 @@ __all__ = [
     "ExportResponse",
     "ExportStatus",
     "InternalError",
+    "ReceiverLimits",
     "Relay",
     "add_counts",
     "counts_by_transport",
@@ -60,6 +61,44 @@ class ExportResponse:
     message: str = ""
     rejected: int = 0
     retry_after_s: float = 0.0
+
+
+_GROWTH: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverLimits:
+    """What clients may cost.
+
+    Attributes:
+        max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
+        max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
+            clients are asked to retry.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span; what has
+            more is rejected.
+        request_s: how long a request may take to arrive; over HTTP a sixth of it if it comes at less than 1 KiB a second.
+        grpc_threads: decode and hand over; Python runs one at a time, more only wait for the consumer.
+        grpc_connections: at once; one more is closed.
+        grpc_idle_s: how long a gRPC connection may have no call; then it is closed, and a client opens another for its next
+            call. Exporters that send each minute keep theirs.
+        http_connections: at once; one more takes the place of one whose client is late, or is answered 503.
+        http_idle_s: how long an HTTP connection may wait for the next request, its headers included.
+    """
+
+    max_body_bytes: int = 64 * 2**20
+    max_inflight_bytes: int = 256 * 2**20
+    max_attributes: int = 4096
+    request_s: float = 60.0
+    grpc_threads: int = 8
+    grpc_connections: int = 1024
+    grpc_idle_s: float = 120.0
+    http_connections: int = 256
+    http_idle_s: float = 60.0
+
+    @property
+    def most_bytes(self) -> int:
+        """What one request may take: what a body of the greatest size becomes that holds ordinary spans; more is refused."""
+        return max(self.max_inflight_bytes, _GROWTH * self.max_body_bytes)
 
 
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}

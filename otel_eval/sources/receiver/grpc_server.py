@@ -14,7 +14,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
@@ -23,12 +22,12 @@ from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.deadlines import Deadlines
 from otel_eval.sources.receiver.decompression import decompress, detect_compression
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
 from otel_eval.sources.receiver.responses import retry_info, status, success
 from otel_eval.wire import sized
 
-__all__ = ["HEALTH", "HEALTH_CHECK", "GrpcLimits", "OtlpGrpcServer", "health_handler"]
+__all__ = ["HEALTH", "HEALTH_CHECK", "OtlpGrpcServer", "health_handler"]
 
 _SERVICES: Final = {
     Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -47,28 +46,7 @@ _MANY: Final = 96  # of them; while more wait than that, none is waited for any 
 _PRESSED_S: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcLimits:
-    """What one client may cost.
-
-    Attributes:
-        max_body_bytes: of one message, as sent and unpacked.
-        max_inflight_bytes: that messages may take before they are whole, and what arrives in a moment.
-        threads: decode and hand over at one time.
-        connections: at once; one more is closed.
-        idle_s: how long a connection may have no call; then it is closed, and a client opens another for its next call.
-        request_s: how long a message may take to arrive.
-    """
-
-    max_body_bytes: int
-    max_inflight_bytes: int
-    threads: int
-    connections: int
-    idle_s: float
-    request_s: float
-
-
-def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # two receivers on one port would share traces between them
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
@@ -79,8 +57,8 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _AHEAD),
         ("grpc.max_concurrent_streams", _STREAMS),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
-        ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
+        ("grpc.max_allowed_incoming_connections", limits.grpc_connections),
+        ("grpc.max_connection_idle_ms", round(limits.grpc_idle_s * 1000)),
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
@@ -139,7 +117,7 @@ class OtlpGrpcServer:
     def __init__(
         self,
         handler: ExportHandler,
-        limits: GrpcLimits,
+        limits: ReceiverLimits,
         *,
         certificates: Certificates | None = None,
         tokens: BearerTokens | None = None,
@@ -148,7 +126,7 @@ class OtlpGrpcServer:
         self._handler, self._limits, self._certificates = handler, limits, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
-        self._working = threading.BoundedSemaphore(limits.threads)
+        self._working = threading.BoundedSemaphore(limits.grpc_threads)
         # grpcio does not report how much has arrived of messages that are not complete.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         rss = RssMonitor(limits.max_inflight_bytes)

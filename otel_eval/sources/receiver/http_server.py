@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -17,11 +16,11 @@ from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
 from otel_eval.sources.receiver.memory import Reservation
-from otel_eval.sources.receiver.responses import failure, status, success
+from otel_eval.sources.receiver.responses import serialized, status, success
 
-__all__ = ["HttpLimits", "OtlpHttpServer"]
+__all__ = ["OtlpHttpServer"]
 
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
@@ -41,23 +40,6 @@ _LATE_S: Final = 2.0  # how late a client may be with a handshake, a request or 
 _GRACES: Final = 6  # this part of the time for a body may pass before its pace matters
 _HANDSHAKE_S: Final = 10.0
 _PLAIN: Final = ("", "identity", "none")
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """What one client may cost.
-
-    Attributes:
-        max_body_bytes: of one body, as sent and unpacked.
-        connections: at once; one more takes the place of one whose client is late, or is answered 503.
-        idle_s: how long a connection may wait for the next request, its headers included.
-        request_s: how long a body may take to arrive; a sixth of it if it comes at less than 1 KiB a second.
-    """
-
-    max_body_bytes: int
-    connections: int
-    idle_s: float
-    request_s: float
 
 
 class _OtlpHandler(ConnectionHandler):
@@ -129,7 +111,7 @@ class _OtlpHandler(ConnectionHandler):
         extra = {}
         if answer.status is ExportStatus.RETRYABLE:
             extra["Retry-After"] = str(max(1, math.ceil(answer.retry_after_s)))
-        self.reply(_STATUS[answer.status], _NAMES[encoding], failure(encoding, status(answer)), extra)
+        self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, status(answer)), extra)
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():
@@ -145,7 +127,7 @@ class _OtlpHandler(ConnectionHandler):
         self.close_connection = True
         encoding = _TYPES.get(self.headers.get_content_type(), Encoding.JSON)
         refusal = status_pb2.Status(message=message or HTTPStatus(code).phrase)
-        self.reply(code, _NAMES[encoding], failure(encoding, refusal), _EXTRA.get(code))
+        self.reply(code, _NAMES[encoding], serialized(encoding, refusal), _EXTRA.get(code))
 
 
 class OtlpHttpServer(ConnectionServer):
@@ -156,7 +138,7 @@ class OtlpHttpServer(ConnectionServer):
         address: tuple[str, int],
         handler: ExportHandler,
         counters: Counters,
-        limits: HttpLimits,
+        limits: ReceiverLimits,
         *,
         certificates: Certificates | None = None,
         tokens: BearerTokens | None = None,
@@ -164,8 +146,8 @@ class OtlpHttpServer(ConnectionServer):
         super().__init__(
             address,
             _OtlpHandler,
-            connections=limits.connections,
-            idle_s=limits.idle_s,
+            connections=limits.http_connections,
+            idle_s=limits.http_idle_s,
             late_s=_LATE_S,
             name="otel-eval-http",
         )

@@ -5,22 +5,23 @@ Source: opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
-from otel_eval.wire import sized, varint
 
-__all__ = ["failure", "retry_info", "status", "success"]
+__all__ = ["retry_info", "serialized", "status", "success"]
 
-_REJECTED: Final = {
-    Signal.TRACES: "rejectedSpans",
-    Signal.LOGS: "rejectedLogRecords",
-    Signal.METRICS: "rejectedDataPoints",
+_RESPONSES: Final[dict[Signal, tuple[Any, str]]] = {
+    Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
+    Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
+    Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
 }
 _CODES: Final = {
     ExportStatus.INVALID: code_pb2.INVALID_ARGUMENT,
@@ -31,14 +32,12 @@ _CODES: Final = {
 
 def success(signal: Signal, encoding: Encoding, answer: ExportResponse) -> bytes:
     """The response message; `partial_success` is set only if something was not taken, or there is a warning."""
-    if encoding is Encoding.JSON:
-        partial = {_REJECTED[signal]: str(answer.rejected), "errorMessage": answer.message}
-        return json.dumps({"partialSuccess": partial} if answer.message else {}).encode()
-    if not answer.message:
-        return b""
-    # Field numbers are the same in all three: partial_success = 1, of it the number = 1 and the message = 2.
-    number = b"\x08" + varint(answer.rejected) if answer.rejected else b""
-    return sized(1, number + sized(2, answer.message.encode()))
+    make, rejected = _RESPONSES[signal]
+    response = make()
+    if answer.message:
+        response.partial_success.error_message = answer.message
+        setattr(response.partial_success, rejected, answer.rejected)
+    return serialized(encoding, response)
 
 
 def retry_info(delay_s: float) -> Any:
@@ -63,9 +62,9 @@ def status(answer: ExportResponse) -> Any:
     return message
 
 
-def failure(encoding: Encoding, message: Any) -> bytes:
-    """The Status in the encoding that the request used."""
+def serialized(encoding: Encoding, message: Any) -> bytes:
+    """The message in the encoding that the request used."""
     if encoding is Encoding.JSON:
         return json_format.MessageToJson(message, indent=None).encode()
-    serialised: bytes = message.SerializeToString()
-    return serialised
+    content: bytes = message.SerializeToString()
+    return content

@@ -18,17 +18,20 @@ from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, ExportResponse, Relay, counts_by_transport
-from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer
-from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
+from otel_eval.sources.receiver.export_handler import (
+    DecodingHandler,
+    ExportHandler,
+    ExportResponse,
+    ReceiverLimits,
+    Relay,
+    counts_by_transport,
+)
+from otel_eval.sources.receiver.grpc_server import OtlpGrpcServer
+from otel_eval.sources.receiver.http_server import OtlpHttpServer
 from otel_eval.sources.receiver.memory import MemoryLimiter
-
-__all__ = ["Bound", "OtlpServer", "most_bytes"]
 
 _log = logging.getLogger("otel_eval")
 
-_MIB: Final = 1024 * 1024
-_GROWTH: Final = 4
 _NOT_AFTER: Final = "receiver.certificate_not_after"
 _REASONS: Final = {
     errno.EADDRINUSE: "the port is in use; stop the other process or choose another port, 0 picks a free one",
@@ -52,17 +55,7 @@ class OtlpServer:
         grpc, http: "host:port", port 0 for a free one; None turns the transport off.
         consumer: takes the requests.
         handler: makes what deals with requests from `memory_limiter`, `counters` and `most_bytes`, in the place of `consumer`.
-        max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
-        max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
-            clients are asked to retry. One request that takes more, and four times its limit, is refused permanently.
-        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span; what has
-            more is rejected.
-        grpc_threads: decode and hand over; Python runs one at a time, more only wait for the consumer.
-        http_connections: at once.
-        idle_s: how long an HTTP connection may be silent between requests.
-        request_s: how long the body of an HTTP request may take to arrive.
-        grpc_connections: at once.
-        grpc_idle_s: how long a gRPC connection may have no call. Exporters that send each minute keep theirs.
+        limits: what clients may cost.
         grpc_tls, http_tls: certificates; without them the transport is not encrypted.
         tokens: bearer tokens of which every request needs one; without them every client is accepted.
         counters: where to count, to share them with an observer.
@@ -77,15 +70,7 @@ class OtlpServer:
         http: str | None,
         consumer: Consumer | None = None,
         handler: Callable[..., ExportHandler] | None = None,
-        max_body_bytes: int = 64 * _MIB,
-        max_inflight_bytes: int = 256 * _MIB,
-        max_attributes: int = 4096,
-        grpc_threads: int = 8,
-        http_connections: int = 256,
-        grpc_connections: int = 1024,
-        grpc_idle_s: float = 120.0,
-        idle_s: float = 60.0,
-        request_s: float = 60.0,
+        limits: ReceiverLimits | None = None,
         grpc_tls: Tls | None = None,
         http_tls: Tls | None = None,
         tokens: BearerTokens | None = None,
@@ -99,14 +84,12 @@ class OtlpServer:
         self._tls = {"grpc": grpc_tls, "http": http_tls}
         self._loaded: dict[str, Certificates] = {}
         self._tokens = tokens
-        self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, grpc_idle_s, request_s)
-        self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
-        self._memory_limiter = MemoryLimiter(max_inflight_bytes)
-        most = most_bytes(max_inflight_bytes, max_body_bytes)
+        self._limits = limits = limits or ReceiverLimits()
+        self._memory_limiter = MemoryLimiter(limits.max_inflight_bytes)
         if handler is None:
             assert consumer is not None, "a receiver needs a consumer or a handler"
-            handler = partial(DecodingHandler, consumer, relay=relay, max_attributes=max_attributes)
-        self._handler = handler(memory_limiter=self._memory_limiter, counters=self.counters, most_bytes=most)
+            handler = partial(DecodingHandler, consumer, relay=relay, max_attributes=limits.max_attributes)
+        self._handler = handler(memory_limiter=self._memory_limiter, counters=self.counters, most_bytes=limits.most_bytes)
         self._grpc: OtlpGrpcServer | None = None
         self._http: OtlpHttpServer | None = None
         self._started = False
@@ -137,9 +120,9 @@ class OtlpServer:
         """Before the start: take no more connections than a limit of open files has room for; None: there is no limit."""
         # A connection by TLS is held twice over HTTP: as it is, to be ended from elsewhere, and wrapped.
         per_http = 2 if self._tls["http"] else 1
-        most = connections(limit, Connections(self._grpc_limits.connections, self._limits.connections), per_http=per_http)
-        self._grpc_limits = replace(self._grpc_limits, connections=most.grpc)
-        self._limits = replace(self._limits, connections=most.http)
+        wanted = Connections(self._limits.grpc_connections, self._limits.http_connections)
+        most = connections(limit, wanted, per_http=per_http)
+        self._limits = replace(self._limits, grpc_connections=most.grpc, http_connections=most.http)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Every counter by name, then by transport; counters that were never raised are {}."""
@@ -158,9 +141,7 @@ class OtlpServer:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
         certificates = self._certificates("grpc")
-        server = OtlpGrpcServer(
-            self._handler, self._grpc_limits, certificates=certificates, tokens=self._tokens, ready=self._ready
-        )
+        server = OtlpGrpcServer(self._handler, self._limits, certificates=certificates, tokens=self._tokens, ready=self._ready)
         try:
             bound = _written(host, server.bind(_written(host, port)))
         except RuntimeError:
@@ -220,11 +201,6 @@ class OtlpServer:
 
     def close(self, timeout_s: float) -> None:
         """Nothing is left to do: requests were acknowledged when they were taken."""
-
-
-def most_bytes(max_inflight_bytes: int, max_body_bytes: int) -> int:
-    """What one request may take: what a body of the greatest size becomes that holds ordinary spans, whatever is in flight."""
-    return max(max_inflight_bytes, _GROWTH * max_body_bytes)
 
 
 def _parsed(protocol: str, address: str) -> tuple[str, int]:

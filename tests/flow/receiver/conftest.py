@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import Overloaded
 from otel_eval.otlp import SpanBatch
-from otel_eval.sources.receiver import Bound, OtlpServer
+from otel_eval.sources.receiver import Bound, OtlpServer, ReceiverLimits
 
 Start = Callable[..., tuple[OtlpServer, Bound]]
 
@@ -59,6 +60,8 @@ def start(intake: ListIntake) -> Iterator[Start]:
     running: list[OtlpServer] = []
 
     def begin(**options: Any) -> tuple[OtlpServer, Bound]:
+        limits = {each.name: options.pop(each.name) for each in fields(ReceiverLimits) if each.name in options}
+        options["limits"] = ReceiverLimits(**limits)
         receiver = OtlpServer(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "consumer": intake} | options)
         running.append(receiver)
         return receiver, receiver.start()

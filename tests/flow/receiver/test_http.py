@@ -270,7 +270,7 @@ HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-prot
 )
 def test_what_is_no_request_gets_an_error_and_the_next_one_is_served(start: Any, opened: Any, capfd: Any, data: bytes) -> None:
     """Nothing is written to stderr, no thread dies."""
-    _, bound = start(idle_s=1.0)
+    _, bound = start(http_idle_s=1.0)
     answer = raw(bound.http, data)
     assert int(answer.split()[1]) >= 400
     connection = opened(bound.http)
@@ -300,7 +300,7 @@ def drip(bound: str, head: bytes, seconds: float) -> None:
 
 def test_a_silent_client_is_let_go(start: Any) -> None:
     """A connection without a request does not keep its thread."""
-    _, bound = start(idle_s=0.2)
+    _, bound = start(http_idle_s=0.2)
     assert raw(bound.http, b"POST /v1/tra") == b""
 
 
