@@ -18,11 +18,12 @@ import ssl
 import stat
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.otlp.tls import Validity, validity_of
@@ -30,15 +31,6 @@ from otel_eval.otlp.tls import Validity, validity_of
 __all__ = ["BearerTokens", "Certificates", "Tls"]
 
 _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
-
-
-def file_stamp(file: str) -> tuple[int, int, int] | None:
-    """Something that differs when the file was changed; None if it is not there."""
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_regular_file(file: str, most: int) -> bytes:
@@ -64,6 +56,58 @@ def _content(where: str, file: str, most: int, limit: str, remedy: str) -> bytes
     if len(found) > most:
         raise ConfigError(f"{where} is larger than {limit}; {remedy}")
     return found
+
+
+Held = TypeVar("Held")
+
+
+class WatchedFiles(Generic[Held]):
+    """What some files hold, read again when they change; while that fails, what they held before.
+
+    Args:
+        files: the files.
+        read: reads them; raises `ConfigError` if they cannot be used, which is logged once for each change.
+        look_s: how often they are looked at, in seconds, while `current` is called.
+        kept: what stays in use then, for the log.
+    """
+
+    def __init__(self, files: Sequence[str], read: Callable[[], Held], look_s: float, kept: str) -> None:
+        self._files, self._read, self._look_s, self._kept = files, read, look_s, kept
+        self._lock = threading.Lock()  # guards what follows
+        self._stamps = self._logged = self._stamped()
+        self._held = read()
+        self._looked = time.monotonic()
+
+    def current(self) -> Held:
+        """What the files held when they could last be used."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._looked >= self._look_s:
+                self._looked = now
+                self._look()
+            return self._held
+
+    def _look(self) -> None:
+        if (stamps := self._stamped()) == self._stamps:
+            return
+        try:
+            self._held, self._stamps = self._read(), stamps
+        except ConfigError as error:
+            if stamps != self._logged:
+                _log.warning("%s; %s", error, self._kept)
+            self._logged = stamps
+
+    def _stamped(self) -> list[tuple[int, int, int] | None]:
+        """Something that differs when a file was changed."""
+        return [_stamp(file) for file in self._files]
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 _log = logging.getLogger("otel_eval")
@@ -99,14 +143,12 @@ class BearerTokens:
         look_s: float = 1.0,
     ) -> None:
         environ = os.environ if environ is None else environ
-        self._where, self._look_s = where, look_s
+        kept = "the tokens read before stay valid"
         digests = [partial(_variable, environ, name, where) for name in variables]
-        opened = [partial(self._opened, file) for file in files]
+        opened = [partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, kept) for file in files]
         found: list[Any] = collect_errors([*digests, *opened])
         self._fixed: Final[list[bytes]] = found[: len(digests)]
-        self._lock = threading.Lock()  # guards what follows
-        self._files: dict[str, tuple[Any, list[bytes]]] = dict(zip(files, found[len(digests) :], strict=True))
-        self._looked = time.monotonic()
+        self._files: Final[list[WatchedFiles[list[bytes]]]] = found[len(digests) :]
 
     def allow(self, header: str | None) -> bool:
         """Whether an `Authorization` header carries one of the tokens."""
@@ -115,38 +157,19 @@ class BearerTokens:
             return False
         given = _digest(token.strip(" "))
         found = False
-        for each in self._known():
+        for each in [*self._fixed, *(digest for file in self._files for digest in file.current())]:
             found |= hmac.compare_digest(each, given)
         return found
 
-    def _known(self) -> list[bytes]:
-        with self._lock:
-            now = time.monotonic()
-            if now - self._looked >= self._look_s:
-                self._looked = now
-                self._look()
-            return [*self._fixed, *(digest for _, digests in self._files.values() for digest in digests)]
 
-    def _look(self) -> None:
-        for file, (seen, digests) in self._files.items():
-            if (now := file_stamp(file)) == seen:
-                continue
-            try:
-                digests = self._read(file)
-            except ConfigError as error:
-                _log.warning("%s; the tokens read before stay valid", error)
-            self._files[file] = (now, digests)
-
-    def _opened(self, file: str) -> tuple[Any, list[bytes]]:
-        return file_stamp(file), self._read(file)
-
-    def _read(self, file: str) -> list[bytes]:
-        where = f"{self._where}.token_files: {file!r}"
-        raw = _content(where, file, _MOST_TOKENS, "64 KiB", "name a file with one token a line")
-        lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
-        if not any(lines):
-            raise ConfigError(f"{where} is empty; write one token a line")
-        return [_digest(_checked(line, where)) for line in lines if line]
+def _tokens(file: str, where: str) -> list[bytes]:
+    """The digests of the tokens in a file."""
+    where = f"{where}.token_files: {file!r}"
+    raw = _content(where, file, _MOST_TOKENS, "64 KiB", "name a file with one token a line")
+    lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
+    if not any(lines):
+        raise ConfigError(f"{where} is empty; write one token a line")
+    return [_digest(_checked(line, where)) for line in lines if line]
 
 
 def _variable(environ: Mapping[str, str], name: str, where: str) -> bytes:
@@ -215,24 +238,13 @@ class Certificates:
 
     def __init__(self, tls: Tls, where: str) -> None:
         self._tls, self._where = tls, where
-        self._lock = threading.Lock()  # guards what follows
-        self._stamp = self._stamped()
-        self._loaded = self._load()
-        self._refused: _Loaded | None = None  # the latest one, which may become valid
-        self._looked = time.monotonic()
-        if problem := self._loaded.problem:
-            _log.warning("%s; clients refuse it: renew it", self._described(problem))
+        self._loaded: _Loaded | None = None
+        files = [file for file in (tls.cert_file, tls.key_file, tls.client_ca_file) if file]
+        self._files: Final = WatchedFiles(files, self._read, tls.reload_s or inf, "the certificate read before stays in use")
 
     def current(self) -> _Loaded:
         """What the files hold, or held when they last held a certificate that is valid."""
-        if not self._tls.reload_s:
-            return self._loaded
-        with self._lock:
-            now = time.monotonic()
-            if now - self._looked >= self._tls.reload_s:
-                self._looked = now
-                self._look()
-            return self._loaded
+        return self._files.current()
 
     @property
     def not_after(self) -> int | None:
@@ -240,39 +252,21 @@ class Certificates:
         validity = self.current().validity
         return validity.not_after if validity else None
 
-    def _look(self) -> None:
-        found = self._stamped()
-        if found == self._stamp:
-            if self._refused and not self._refused.problem:
-                self._loaded, self._refused = self._refused, None
-            return
-        self._stamp, self._refused = found, None
-        try:
-            self._replace(self._load())
-        except ConfigError as error:
-            _log.warning("%s; the certificate read before stays in use", error)
-
-    def _replace(self, loaded: _Loaded) -> None:
-        """Use a certificate that was read, unless it is not valid now and the one in use is."""
-        if loaded.problem and not self._loaded.problem:
-            self._refused = loaded
-            _log.warning("%s; the certificate read before stays in use", self._described(loaded.problem))
-        else:
-            if loaded.problem:
-                _log.warning("%s; clients refuse it: renew it", self._described(loaded.problem))
-            self._loaded = loaded
-
-    def _described(self, problem: str) -> str:
-        return f"{self._where}.cert_file: {self._tls.cert_file!r} {problem}"
-
-    def _stamped(self) -> tuple[Any, ...]:
-        files = (self._tls.cert_file, self._tls.key_file, self._tls.client_ca_file)
-        return tuple(file_stamp(file) for file in files if file)
+    def _read(self) -> _Loaded:
+        """The certificate in the files, unless it is not valid now and the one in use is."""
+        loaded = self._load()
+        if problem := loaded.problem:
+            described = f"{self._where}.cert_file: {self._tls.cert_file!r} {problem}"
+            if self._loaded and not self._loaded.problem:
+                raise ConfigError(described)
+            _log.warning("%s; clients refuse it: renew it", described)
+        self._loaded = loaded
+        return loaded
 
     def _load(self) -> _Loaded:
         tls = self._tls
         named = {"cert_file": tls.cert_file, "key_file": tls.key_file, "client_ca_file": tls.client_ca_file}
-        found = {key: partial(self._read, key, file) for key, file in named.items() if file}
+        found = {key: partial(self._content, key, file) for key, file in named.items() if file}
         chain, key, *further = collect_errors(found.values())
         authorities = further[0] if further else None
         return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
@@ -299,7 +293,7 @@ class Certificates:
                 raise ConfigError(f"{found} holds no certificate in PEM; name a file of authorities") from None
         return context
 
-    def _read(self, key: str, file: str) -> bytes:
+    def _content(self, key: str, file: str) -> bytes:
         return _content(f"{self._where}.{key}: {file!r}", file, _MOST_CERTIFICATES, "4 MiB", "name a PEM file")
 
     def grpc_credentials(self) -> Any:
