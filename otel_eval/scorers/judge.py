@@ -255,12 +255,21 @@ def read_judge(key: str, value: Any) -> Judge:
     return resolve_judge(value, key)
 
 
-def failed(error: Exception, details: Mapping[str, Any] | None = None) -> Failed:
-    """The outcome of a judge that failed; the HTTP status of a refusal is a detail, since it quotes nothing."""
+def failed(error: Exception, details: Mapping[str, Any] | None = None, where: str = "") -> Skipped | Failed:
+    """The outcome where a judge gave no answer; the HTTP status of a refusal is a detail, since it quotes nothing.
+
+    Args:
+        error: what was raised instead.
+        details: of the outcome.
+        where: the beginning of its text.
+    """
+    if isinstance(error, PromptTooLong):
+        return Skipped(f"{where}{error}", details or {}, "too_large")
     if not isinstance(error, JudgeError):
-        return replace(failed_from(error), details=details or {})
+        raised = failed_from(error)
+        return replace(raised, message=f"{where}{raised.message}", details=details or {})
     status = {} if error.status is None else {"http_status": error.status}
-    return Failed(error.kind, str(error), {**(details or {}), **status})
+    return Failed(error.kind, f"{where}{error}", {**(details or {}), **status})
 
 
 async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Finding:
@@ -296,8 +305,6 @@ class AskingScorer(BaseScorer):
             return skipped
         try:
             return self.to_outcome(await self.opinion(self.select_calls(trajectory)))
-        except PromptTooLong as error:
-            return Skipped(str(error), reason="too_large")
         except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
             return failed(error)
 

@@ -16,7 +16,6 @@ from otel_eval.scorers.judge import (
     AskingScorer,
     Judge,
     JudgeScorer,
-    PromptTooLong,
     build_prompt,
     calls_as_data,
     failed,
@@ -296,8 +295,6 @@ class ToolCorrectness(AskingScorer, Matching):
         details = {**found.details, "alignment": found.value}
         try:
             choice = await judge_score(self.judge, self.prompt_for(trajectory), include_content=self.include_content)
-        except PromptTooLong:
-            raise
         except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
             return failed(error, details)
         said = f"{found.explanation}; of the choice of tools {choice.explanation}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Progra
 from otel_eval.scorers.cel.binding import REASONS, Unavailable
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
-from otel_eval.scorers.judge import Judge, JudgeError, PromptTooLong, ask, build_prompt, calls_as_data, failed
+from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_as_data, failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +261,8 @@ async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str
                 raise
             reply = await ask(judge, build_prompt(f"{instruction}\n\n{_AGAIN}", data, words), schema)
         return _read(node, reply)
-    except PromptTooLong as error:
-        return Skipped(f"{node.name}: {error}", reason="too_large")
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
-        said = failed(error)
-        return replace(said, message=f"{node.name}: {said.message}")
+        return failed(error, where=f"{node.name}: ")
 
 
 def _form(node: Node) -> tuple[dict[str, Any], str]:
