@@ -38,6 +38,7 @@ __all__ = [
     "Steps",
     "TooLarge",
     "Wanted",
+    "all_but",
     "constructor",
     "copier",
     "steps_of",
@@ -344,9 +345,17 @@ class Steps:
         return count <= self.left
 
 
+def all_but(marks: bytes) -> bytes:
+    """What to delete from a text so that only these characters are left: that is faster than to count each of them."""
+    return bytes(set(range(256)).difference(marks))
+
+
+_NOT_VALUES: Final = all_but(b",{[")
+
+
 def steps_of_text(text: str) -> int:
     """The steps of reading JSON: its characters, and the values in lists and objects."""
-    return len(text) // _CHARACTERS + _OF_A_VALUE * (1 + text.count(",") + text.count("{") + text.count("["))
+    return len(text) // _CHARACTERS + _OF_A_VALUE * (1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES)))
 
 
 def steps_of(value: Any) -> int:

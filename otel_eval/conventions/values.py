@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import ANY, WRAPPERS, Wrapper
+from otel_eval.interfaces import all_but
 from otel_eval.model import UNRECORDED
 
 MAX_DEPTH: Final = 64
@@ -24,6 +25,8 @@ MAX_DEPTH: Final = 64
 _MAX_LITERAL: Final = 262_144
 _MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
+_NOT_OPENING: Final = all_but(b"{[(")
+_NOT_PARTS: Final = all_but(b"{[(,:")
 SPACES: Final = " \t\n\r"  # JSON's
 _FIRST: Final = frozenset('{["-0123456789tfnNI')  # what a JSON value begins with; NaN and Infinity are Python's additions
 # Python's parser warns about an unknown escape, and a library must not print warnings about recorded content.
@@ -96,7 +99,7 @@ def _literal(text: str) -> Any:
 
 def _parsed(text: str) -> Any:
     """The value of a Python literal; the same text object if it is none."""
-    if len(text) > _MAX_LITERAL or _opened(text) + text.count(",") + text.count(":") > _MAX_PARTS:
+    if len(text) > _MAX_LITERAL or _count(text, _NOT_PARTS) > _MAX_PARTS:
         return text
     if _is_too_deep(text) or _ODD_ESCAPE.search(text):
         return text
@@ -108,8 +111,8 @@ def _parsed(text: str) -> Any:
 
 def _is_too_deep(text: str) -> bool:
     """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, which errs on the safe side."""
-    # Most texts have few brackets: counting them is much faster than walking through them.
-    if _opened(text) <= MAX_DEPTH:
+    # Most texts are short or have few brackets: counting them is much faster than walking through them.
+    if len(text) <= MAX_DEPTH or _opened(text) <= MAX_DEPTH:
         return False
     depth = 0
     for match in re.finditer(r"[\[\]{}()]", text):
@@ -120,7 +123,11 @@ def _is_too_deep(text: str) -> bool:
 
 
 def _opened(text: str) -> int:
-    return text.count("{") + text.count("[") + text.count("(")
+    return _count(text, _NOT_OPENING)
+
+
+def _count(text: str, others: bytes) -> int:
+    return len(text.encode("utf-8", "surrogatepass").translate(None, others))
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from otel_eval.interfaces import all_but
 from otel_eval.native import extension
 from otel_eval.wire import fields
 
@@ -24,7 +25,7 @@ _NESTED: Final = 160  # a list or a map that is no JSON text
 # The tag of a list or a map in an AnyValue; in text * and 2. It is empty, or begins with the tag of its first member after one or
 # two bytes of length.
 _LIST_OR_MAP: Final = re.compile(rb"[*2](?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n)")
-_UNMARKED: Final = bytes(set(range(256)).difference(b"".join([*_PARTS, *[mark for mark, _ in _JSON]])))
+_UNMARKED: Final = all_but(b"".join([*_PARTS, *[mark for mark, _ in _JSON]]))
 
 _ORDINARY: Final = 4  # times its bytes: what evaluation makes of ordinary content weighs less
 _PIECE: Final = 1024
