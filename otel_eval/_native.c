@@ -29,7 +29,6 @@ static PyObject *str_raw_presence, *str_short;
 #include "c/writing/pairs.h"
 #include "c/writing/splitting.h"
 #include "c/spans/recorded.h"
-#include "c/spans/cutting.h"
 #include "c/spans/weighing.h"
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
@@ -54,9 +53,6 @@ static PyMethodDef functions[] = {
     {"frame", (PyCFunction)(void (*)(void))frame, METH_FASTCALL,
      "frame(body, resource_scope, most): (resource_scope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},
-    {"find_spans", find_spans, METH_VARARGS,
-     "find_spans(body, start, stop, wanted): (ranges of the wanted spans among a scope's fields, ranges of what is no span,\n"
-     "number of spans), or None if a field is unusual."},
     {"split", split, METH_VARARGS,
      "split(body, count, id_field): as many requests by the trace ids of their members, b\"\" where there is none; or None if the\n"
      "body cannot be read."},

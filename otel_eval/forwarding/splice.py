@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from otel_eval.native import extension
 from otel_eval.wire import WireField, fields, sized, varint
 
 _GROUP: Final = 1
@@ -90,47 +89,23 @@ def _group(body: bytes, group: WireField, left: list[bytes], containers: list[Sp
 def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, bytes, int]:
     """The scope without the spans that are wanted next (nothing if no other is in it), its container, how many were taken."""
     view = memoryview(body)
-    spans, others, count = find_spans(body, scope.content, scope.stop, left) if left else ([], [], 0)
-    if not spans:
-        return [view[scope.start : scope.stop]], b"", 0
-    del left[: len(spans)]
-    begins = [scope.content, *[stop for _, stop in spans]]
-    ends = [*[start for start, _ in spans], scope.stop]
-    kept: _Pieces = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
-    container = b"".join([body[start:stop] for start, stop in others])
-    return _nested(_SCOPE, kept) if len(spans) < count else [], container, len(spans)
-
-
-_Found = tuple[list[tuple[int, int]], list[tuple[int, int]], int]
-"""Where the wanted spans stand, where anything but spans does, and how many spans there are."""
-
-_native: Final = extension("_native")
-
-
-def find_spans(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Found:
-    """Look for spans, in the order in which they are wanted, among a scope's fields.
-
-    Raises:
-        ValueError: the bytes are no such fields.
-    """
-    # The extension answers None where it meets a field that is written in an unusual way.
-    found: _Found | None = None if _native is None else _native.find_spans(body, start, stop, wanted)
-    return find_spans_python(body, start, stop, wanted) if found is None else found
-
-
-def find_spans_python(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Found:
-    """The same in Python."""
-    found: list[tuple[int, int]] = []
-    others: list[tuple[int, int]] = []
-    count = 0
-    for field in fields(body, start, stop):
-        if field.number != _SPAN:
-            others.append((field.start, field.stop))
+    whole: _Pieces = [view[scope.start : scope.stop]]
+    if not left:
+        return whole, b"", 0
+    kept: _Pieces = []
+    others: list[bytes] = []
+    taken = 0
+    for each in fields(body, scope.content, scope.stop):
+        if each.number != _SPAN:
+            others.append(body[each.start : each.stop])
+        elif taken < len(left) and body[each.content : each.stop] == left[taken]:
+            taken += 1
             continue
-        count += 1
-        if len(found) < len(wanted) and body[field.content : field.stop] == wanted[len(found)]:
-            found.append((field.start, field.stop))
-    return found, others, count
+        kept.append(view[each.start : each.stop])
+    if not taken:
+        return whole, b"", 0
+    del left[:taken]
+    return _nested(_SCOPE, kept) if len(kept) > len(others) else [], b"".join(others), taken
 
 
 def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:
