@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static PyObject *pure_view, *pure_decode, *decode_error;
+static PyObject *pure_view, *pure_events, *pure_decode, *decode_error;
 static PyObject *str_attributes, *str_events, *str_status_code, *str_status_message, *str_raw_keys, *str_raw_prefixes;
 static PyObject *str_raw_presence, *str_short;
 
@@ -33,19 +33,20 @@ static PyObject *str_raw_presence, *str_short;
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "configure(view, decode, error)");
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "configure(view, events, decode, error)");
         return NULL;
     }
     Py_XSETREF(pure_view, Py_NewRef(given[0]));
-    Py_XSETREF(pure_decode, Py_NewRef(given[1]));
-    Py_XSETREF(decode_error, Py_NewRef(given[2]));
+    Py_XSETREF(pure_events, Py_NewRef(given[1]));
+    Py_XSETREF(pure_decode, Py_NewRef(given[2]));
+    Py_XSETREF(decode_error, Py_NewRef(given[3]));
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_FASTCALL,
-     "configure(view, decode, error): what to ask about anything unusual."},
+     "configure(view, events, decode, error): what to ask about events, and about anything unusual."},
     {"view", make_view, METH_O, "view(payload): the span, readable."},
     {"recorded", (PyCFunction)(void (*)(void))recorded, METH_FASTCALL,
      "recorded(name, kind, start, end, code, message, attributes: dict, events, view): the span that `view` reads, readable\n"

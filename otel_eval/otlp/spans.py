@@ -89,7 +89,12 @@ class OtlpSpanReader:
 
     def events(self) -> Iterator[SpanEvent]:
         """The events in the order of the span, each decoded when it is reached."""
-        return (event for raw in self._head.events if (event := _event(raw)) is not None)
+        return events_of(self._head.events)
+
+
+def events_of(recorded: Iterable[bytes]) -> Iterator[SpanEvent]:
+    """The events, each decoded when it is reached."""
+    return (event for raw in recorded if (event := _event(raw)) is not None)
 
 
 def _event(raw: bytes) -> SpanEvent | None:
@@ -103,7 +108,7 @@ def _event(raw: bytes) -> SpanEvent | None:
 def _span_reader() -> Callable[[bytes], SpanReader]:
     if _native is None:
         return OtlpSpanReader
-    _native.configure(OtlpSpanReader, decode, DecodeError)  # for whatever is unusual in a span
+    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # for whatever is unusual in a span
     made: Callable[[bytes], SpanReader] = _native.view
     return made
 

@@ -3,10 +3,24 @@
 static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     View *self = (View *)object;
-    if (!self->head.has_events)
+    Range in = self->head.events, each;
+    if (in.at == NULL)
         return PyList_New(0);
-    PyObject *pure = pure_of(self);
-    return pure == NULL ? NULL : PyObject_CallMethodNoArgs(pure, str_events);
+    if (self->pure != NULL) /* a span of the process has its events only there */
+        return PyObject_CallMethodNoArgs(self->pure, str_events);
+    PyObject *found = PyList_New(0);
+    while (found != NULL && in.at < in.end) {
+        in.at++; /* the tag */
+        PyObject *raw = take(&in, &each) ? bytes_of(each) : NULL;
+        if (raw == NULL || PyList_Append(found, raw) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(raw);
+    }
+    if (found == NULL)
+        return NULL;
+    PyObject *events = PyObject_CallOneArg(pure_events, found);
+    Py_DECREF(found);
+    return events;
 }
 
 static PyMethodDef view_methods[] = {

@@ -13,10 +13,9 @@ typedef struct {
 /* What one walk along a span's fields finds; ranges that are absent have at == NULL. */
 typedef struct {
     Range trace_id, span_id, parent_id, name, status;
-    Range attributes; /* from the first attribute's tag to behind the last attribute; nothing else lies between */
+    Range attributes, events; /* from the tag of the first one to behind the last one; nothing else lies between */
     uint64_t start, end;
     int kind;
-    int has_events;
 } Head;
 
 /* A length and the bytes it counts, within `in`; 0 if there are fewer, or the length takes more than four bytes. */
@@ -77,17 +76,17 @@ static int take_small(Range *in, int *out)
     return 1;
 }
 
-/* Attributes must follow one another, so that reading them later is one loop. */
-static int take_attribute(Range *in, Bytes tag, Range *attributes)
+/* Attributes, or events, must follow one another, so that reading them later is one loop. */
+static int take_one(Range *in, Bytes tag, Range *all)
 {
-    Range pair;
-    if (attributes->at == NULL)
-        attributes->at = tag;
-    else if (attributes->end != tag)
+    Range one;
+    if (all->at == NULL)
+        all->at = tag;
+    else if (all->end != tag)
         return 0;
-    if (!take(in, &pair))
+    if (!take(in, &one))
         return 0;
-    attributes->end = in->at;
+    all->end = in->at;
     return 1;
 }
 
@@ -115,8 +114,8 @@ static int walk_span(Range in, Head *head)
         case 0x30: known = take_small(&in, &head->kind); break;
         case 0x39: known = take_fixed64(&in, &head->start); break;
         case 0x41: known = take_fixed64(&in, &head->end); break;
-        case 0x4A: known = take_attribute(&in, tag, &head->attributes); break;
-        case 0x5A: known = take(&in, &skipped); head->has_events = 1; break;
+        case 0x4A: known = take_one(&in, tag, &head->attributes); break;
+        case 0x5A: known = take_one(&in, tag, &head->events); break;
         case 0x1A: /* trace state */
         case 0x6A: known = take(&in, &skipped); break; /* a link */
         case 0x7A: known = head->status.at == NULL && take(&in, &head->status); break;

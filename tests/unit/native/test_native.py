@@ -16,12 +16,12 @@ from otel_eval.interfaces import Wanted
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.protobuf import UNLIMITED
 from otel_eval.otlp.schema import decode
-from otel_eval.otlp.spans import NATIVE, OtlpSpanReader
+from otel_eval.otlp.spans import NATIVE, OtlpSpanReader, events_of
 from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")
 if not NATIVE:
-    extension.configure(OtlpSpanReader, decode, DecodeError)
+    extension.configure(OtlpSpanReader, events_of, decode, DecodeError)
 
 KEYS = (b"gen_ai.tool.name", b"input.value", b"k", b"", b"k\xff", b"\xff", "ключ".encode(), b"k" * 130, b"llm.input.0.role")
 ASKED = (
