@@ -154,7 +154,7 @@ class Engine:
             trace.last_evaluations[run.span_id] = LastEvaluation(revision, run.trajectory.incomplete, outermost)
             if revision < 0:
                 continue
-            run = _perhaps_joined(run, stamp.since_ns)
+            _mark_joined(run, stamp.since_ns)
             inner = self._no_longer_outermost(run, last, draw)
             matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, last) else []
             if on_run is not None:
@@ -216,12 +216,11 @@ class Engine:
         return [each for each in self._matching(as_it_was, draw) if each.evaluation.match.runs == "outermost"]
 
 
-def _perhaps_joined(run: Run, since_ns: int) -> Run:
-    """The run; as joined if it may have begun before the evaluator took over, and nothing worse is known of its evidence."""
+def _mark_joined(run: Run, since_ns: int) -> None:
+    """Mark a run that may have begun before the evaluator took over, unless something worse is known of its evidence."""
     trajectory = run.trajectory
-    if (trajectory.start_ns or 0) >= since_ns or trajectory.completeness not in _UNTROUBLED:
-        return run
-    return replace(run, trajectory=_with_completeness(trajectory, Completeness.JOINED))
+    if (trajectory.start_ns or 0) < since_ns and trajectory.completeness in _UNTROUBLED:
+        run.trajectory = _with_completeness(trajectory, Completeness.JOINED)
 
 
 def _first_root(trace: ClosedTrace) -> bytes:
