@@ -33,7 +33,7 @@ class ReadTable:
         self._encoded = convention.json_encoded
         self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._masks = convention.masks
-        self.takes_all = not (convention.placeholders or convention.truncated or convention.masks)
+        self._takes_all = not (convention.placeholders or convention.truncated or convention.masks)
         self._wanted: dict[tuple[Field, ...], Wanted] = {}
         self._title = convention.title
         self._span_names = tuple(glob(each) for each in convention.span_name)
@@ -78,7 +78,7 @@ class ReadTable:
         """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
         for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is not None and (self.takes_all or self._is_recorded(read, key, value)):
+            if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
                 return decode(value, literals=False) if self._encoded else value
         return None
 
@@ -177,7 +177,6 @@ class ToolFields:
 
 # A result that no scorer reads is decoded only if it contains one of these, because then it may show that the call failed.
 FAILURE_WORDS: Final = ("rror", "ERROR")
-_RAW_FAILURE_WORDS: Final = tuple(word.encode() for word in FAILURE_WORDS)
 
 
 class ToolReader:
@@ -206,15 +205,18 @@ class ToolReader:
         self._no_ids: Final = table.placeholder_texts - {""}
         # In other tables ids must be decoded, or whether there is a result shows only once it is.
         convention = table.convention
-        self._is_raw_read: Final = not (convention.json_encoded or (convention.failures_in_results and not table.takes_all))
+        self._is_raw_read: Final = not (convention.json_encoded or (convention.failures_in_results and convention.truncated))
+        stand_ins = {text for key in ("*", *self._result.keys) for text in convention.placeholders.get(key, ())}
+        self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
 
     def succeeded(self, view: SpanReader) -> tuple[ToolFields, str] | None:
         """The fields of the span and the id of its call, if the call surely succeeded and nothing else must be decoded.
 
-        None if that takes a closer look: the extension only searches the undecoded result for `FAILURE_WORDS`.
+        None if that takes a closer look: the extension only searches the undecoded result for `FAILURE_WORDS` and for texts that
+        stand for none.
         """
         look = getattr(view, "call", None) if self._is_raw_read else None
-        found = None if look is None else look(self._described_by, self._call_id, self._result, _RAW_FAILURE_WORDS)
+        found = None if look is None else look(self._described_by, self._call_id, self._result, self._words)
         if found is None or (self.table.events and view.events()):  # an event may hold the tool's name or the result
             return None
         fingerprint, call_id, has_result = found

@@ -122,7 +122,7 @@ static int walk_call(Range in, Call *call)
         if (find_key(call->result, key) != NULL) {
             if (!is_harmless(value, call->words))
                 return 0;
-            call->has_result = 1;
+            call->has_result |= value.end - value.at > 2; /* a text that is not empty */
         }
         if (find_key(call->id, key) == NULL)
             continue;
