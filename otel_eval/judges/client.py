@@ -145,12 +145,12 @@ class JudgeClient:
         return await shared.once(key, lambda: self._answer(question), lambda: self._count("judges.cache_hits"))
 
     async def _answer(self, question: _Question) -> str:
-        said = await self._formed(question)
-        answer = last_object(said)
+        reply = await self._formed(question)
+        answer = last_object(reply)
         if answer is None:
             question.prompt += _ONCE_MORE
-            said = await self._formed(question)
-            answer = last_object(said) or said
+            reply = await self._formed(question)
+            answer = last_object(reply) or reply
         parse_reply(answer, question.schema)  # another time a better one may come
         self._cache.put(question.key, answer)
         return answer

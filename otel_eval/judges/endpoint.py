@@ -27,7 +27,7 @@ class RetryableJudgeError(JudgeError):
     """There was no answer, but there may be one later.
 
     Attributes:
-        after_s: how many seconds later, if the judge said so.
+        after_s: how many seconds later, if the judge gave it.
     """
 
     def __init__(self, kind: str, message: str, after_s: float | None = None, status: int | None = None) -> None:
@@ -213,13 +213,13 @@ def last_object(text: str) -> str | None:
     try:
         return text if isinstance(json.loads(text), dict) else None
     except (ValueError, RecursionError):
-        said = text.rpartition("</think>")[2].partition("<think>")[0]
+        visible = text.rpartition("</think>")[2].partition("<think>")[0]
     found, end = None, 0
-    while (begin := _BEGIN.search(said, end)) is not None:
+    while (begin := _BEGIN.search(visible, end)) is not None:
         at = begin.start()
         try:
-            end = _DECODER.raw_decode(said, at)[1]
-            found = said[at:end]
+            end = _DECODER.raw_decode(visible, at)[1]
+            found = visible[at:end]
         except json.JSONDecodeError as error:
             end, found = max(error.pos, at + 1), None
         except (ValueError, RecursionError):  # a number or a nesting that is too long

@@ -138,8 +138,8 @@ class ToolCallCount(BaseScorer):
             tools[name] = {"actual": actual, "operator": sign, "expected": expected, "score": float(holds)}
             if not holds:
                 broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
-        said = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
-        return Finding(held / len(self.criteria), said, {"tools": tools, "seen": listed_names(counts)})
+        text = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
+        return Finding(held / len(self.criteria), text, {"tools": tools, "seen": listed_names(counts)})
 
 
 @scorer("forbidden_tools")
@@ -175,10 +175,10 @@ class ForbiddenTools(BaseScorer):
         broken = [each for each in self.patterns if any(map(glob_matcher(each), names))]
         matches = glob_matcher(*broken)
         calls = [(call.name, position) for position, call in enumerate(trajectory.calls) if matches(call.name)]
-        said = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
+        text = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
         details = {"broken": broken, "calls": [position for _, position in calls], "seen": seen(trajectory.calls)}
         total = len(self.patterns)
-        return Finding((total - len(broken)) / total, said, details)
+        return Finding((total - len(broken)) / total, text, details)
 
 
 @scorer("required_tools")
@@ -212,9 +212,9 @@ class RequiredTools(BaseScorer):
         """Look for what was never called."""
         names = {call.name for call in trajectory.calls}
         missing = [each for each in self.patterns if not any(map(glob_matcher(each), names))]
-        said = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
+        text = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
         total = len(self.patterns)
-        return Finding((total - len(missing)) / total, said, {"missing": missing, "seen": seen(trajectory.calls)})
+        return Finding((total - len(missing)) / total, text, {"missing": missing, "seen": seen(trajectory.calls)})
 
 
 @scorer("step_efficiency")
@@ -310,11 +310,11 @@ class ToolErrors(BaseScorer):
             return Skipped("no tool call")
         failed = [(call, position) for position, call in enumerate(calls) if call.error]
         errors = [{"tool": call.name, "actual": at, "type": call.error.type} for call, at in failed if call.error]
-        said = f"{len(failed)} of {len(calls)} calls failed"
+        text = f"{len(failed)} of {len(calls)} calls failed"
         if failed:
-            said += f": {listed([(call.name, position) for call, position in failed])}"
+            text += f": {listed([(call.name, position) for call, position in failed])}"
         details = {"failed": len(failed), "total": len(calls), "errors": errors}
-        return Finding((len(calls) - len(failed)) / len(calls), said, details)
+        return Finding((len(calls) - len(failed)) / len(calls), text, details)
 
 
 @scorer("error_recovery")
@@ -356,8 +356,8 @@ class ErrorRecovery(BaseScorer):
             (recovered if near else lost).append(position)
         if not recovered and not lost:
             return Skipped("no call failed")
-        said = f"{len(recovered)} of {len(recovered) + len(lost)} failed calls recovered"
+        text = f"{len(recovered)} of {len(recovered) + len(lost)} failed calls recovered"
         if lost:
-            said += f"; not: {listed([(trajectory.calls[position].name, position) for position in reversed(lost)])}"
+            text += f"; not: {listed([(trajectory.calls[position].name, position) for position in reversed(lost)])}"
         details = {"recovered": recovered[::-1], "lost": lost[::-1]}
-        return Finding(len(recovered) / (len(recovered) + len(lost)), said, details)
+        return Finding(len(recovered) / (len(recovered) + len(lost)), text, details)

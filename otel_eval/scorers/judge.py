@@ -279,10 +279,10 @@ async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Fi
         JudgeError: there is no answer, or none that can be used.
     """
     reply = await ask(judge, prompt, SCORE)
-    score, said = float(reply["score"]) + 0.0, reply["explanation"].strip()[:_LONGEST_EXPLANATION]  # never -0.0
+    score, explained = float(reply["score"]) + 0.0, reply["explanation"].strip()[:_LONGEST_EXPLANATION]  # never -0.0
     if not include_content:
         return Finding(score, f"the judge gave {score:.3g}", {"score": score})
-    return Finding(score, f"the judge gave {score:.3g}: {said}", {"score": score, "explanation": said})
+    return Finding(score, f"the judge gave {score:.3g}: {explained}", {"score": score, "explanation": explained})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

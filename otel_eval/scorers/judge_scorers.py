@@ -297,5 +297,5 @@ class ToolCorrectness(AskingScorer, Matching):
             choice = await judge_score(self.judge, self.prompt_for(trajectory), include_content=self.include_content)
         except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
             return failed(error, details)
-        said = f"{found.explanation}; of the choice of tools {choice.explanation}"
-        return Finding(min(found.value, choice.value), said, {**details, "selection": choice.details})
+        explained = f"{found.explanation}; of the choice of tools {choice.explanation}"
+        return Finding(min(found.value, choice.value), explained, {**details, "selection": choice.details})

@@ -238,9 +238,9 @@ class TrajectoryPattern(BaseScorer):
 def _told(edits: tuple[Edit, ...]) -> str:
     if not edits:
         return "fits the pattern"
-    said = [
+    text = [
         f"{edit.kind} {tool(edit.tool)} {'before' if edit.kind == 'insert' else 'at'} call {edit.position}"
         for edit in edits[:_MOST_SAID]
     ]
-    more = f" and {len(edits) - len(said)} more" if len(edits) > len(said) else ""
-    return f"{plural(len(edits), 'edit')}: {', '.join(said)}{more}"
+    more = f" and {len(edits) - len(text)} more" if len(edits) > len(text) else ""
+    return f"{plural(len(edits), 'edit')}: {', '.join(text)}{more}"

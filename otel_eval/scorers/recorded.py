@@ -118,9 +118,9 @@ class TimeCost(BaseScorer):
         value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
-        said = f"{_WHAT.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
+        explained = f"{_WHAT.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
         named = {} if self.of in _WHAT else {"seen": seen(trajectory.calls)}
-        return Finding(value, said, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
+        return Finding(value, explained, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
 
     def _elapsed_ns(self, trajectory: Trajectory) -> int | Skipped:
         if self.of == "run":
@@ -239,8 +239,10 @@ class TrajectoryStructure(BaseScorer):
             missing = [key for key in self.required if not _has(call, key)]
             if missing:
                 errors.append({"tool": call.name, "actual": position, "missing": missing})
-        said = [f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]]
-        return _finding(len(trajectory.calls), errors, said)
+        explained = [
+            f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]
+        ]
+        return _finding(len(trajectory.calls), errors, explained)
 
     def _of_steps(self, steps: Any) -> Finding | Outcome:
         if steps is UNRECORDED:
@@ -254,8 +256,8 @@ class TrajectoryStructure(BaseScorer):
             return Finding(0.0, "no steps", {"valid": 0, "total": 0, "errors": ["no steps"]})
         checked = [(position, self._lacks(step)) for position, step in enumerate(steps)]
         errors: list[dict[str, Any]] = [{"step": position, "missing": missing} for position, missing in checked if missing]
-        said = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]]
-        return _finding(len(steps), errors, said)
+        explained = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]]
+        return _finding(len(steps), errors, explained)
 
     def _lacks(self, step: Any) -> list[str]:
         if not isinstance(step, Mapping):
@@ -273,11 +275,11 @@ def _has(call: ToolCall, key: str) -> bool:
     return value is not None and value not in ("", ())
 
 
-def _finding(total: int, errors: list[dict[str, Any]], said: list[str]) -> Finding:
+def _finding(total: int, errors: list[dict[str, Any]], explained: list[str]) -> Finding:
     valid = total - len(errors)
-    more = [f"and {len(errors) - len(said)} more"] if len(errors) > len(said) else []
+    more = [f"and {len(errors) - len(explained)} more"] if len(errors) > len(explained) else []
     details = {"valid": valid, "total": total, "errors": errors}
-    return Finding(valid / total, "; ".join([f"{valid} of {total} valid", *said, *more]), details)
+    return Finding(valid / total, "; ".join([f"{valid} of {total} valid", *explained, *more]), details)
 
 
 RECORDED: Final = "recorded for the distribution"

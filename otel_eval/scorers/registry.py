@@ -160,7 +160,7 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     Raises:
         ConfigError: there is no such scorer, or the path leads nowhere.
     """
-    name, said = ALIASES.get(kind, kind), redacted_repr(kind)
+    name, quoted = ALIASES.get(kind, kind), redacted_repr(kind)
     if name in _registered:
         return name, _registered[name]
     installed = entry_points_of(GROUP)
@@ -171,14 +171,14 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
             raise
         except (Exception, SystemExit) as error:
             why = describe_import_error(error)
-            raise ConfigError(f"type: {said} cannot be loaded ({why}); repair or remove its package") from error
+            raise ConfigError(f"type: {quoted} cannot be loaded ({why}); repair or remove its package") from error
     elif "." in name or ":" in name:
         thing = import_path("type", name)
     else:
-        raise ConfigError(f"type: {said} is not a scorer; {did_you_mean(kind, [*_registered, *installed, *ALIASES])}")
+        raise ConfigError(f"type: {quoted} is not a scorer; {did_you_mean(kind, [*_registered, *installed, *ALIASES])}")
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"
-        raise ConfigError(f"type: {said} {what}; name something that can be called, or repair its package")
+        raise ConfigError(f"type: {quoted} {what}; name something that can be called, or repair its package")
     return name, _registration_of(thing)
 
 

@@ -130,16 +130,16 @@ class Precedence(BaseScorer):
             place = [index for index, batch in enumerate(parallel_groups(calls)) for _ in batch]
         else:
             place = list(range(len(calls)))
-        broken, said = [], []
+        broken, explained = [], []
         for rule in self.rules:
             breaking = _breaking(rule, calls, place)
             if isinstance(breaking, Skipped):
                 return breaking
             if breaking:
                 broken.append({"rule": rule.written, "calls": breaking})
-                said.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
+                explained.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
         held = len(self.rules) - len(broken)
-        text = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(said)}" if said else "")
+        text = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(explained)}" if explained else "")
         return Finding(held / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
@@ -230,10 +230,10 @@ class RedundantCalls(BaseScorer):
         first: dict[Hashable, int] = {}
         earlier = [first.setdefault(key, position) for position, key in enumerate(keys)]
         repeated = [[position, before] for position, before in enumerate(earlier) if before != position]
-        said = f"{len(repeated)} of {len(calls)} calls repeat an earlier one"
+        explained = f"{len(repeated)} of {len(calls)} calls repeat an earlier one"
         if repeated:
-            said += f": {listed([(calls[position].name, position) for position, _ in repeated])}"
-        return Finding(len(first) / len(calls), said, {"repeated": repeated})
+            explained += f": {listed([(calls[position].name, position) for position, _ in repeated])}"
+        return Finding(len(first) / len(calls), explained, {"repeated": repeated})
 
 
 class _Repetition(NamedTuple):
@@ -288,12 +288,12 @@ class LoopDetection(BaseScorer):
                 return Skipped("arguments not recorded", reason="not_recorded")
             loops = self._loops(keys)
         loops_found = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
-        said = [
+        explained = [
             f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))} {loop.times} times in a row "
             f"from call {loop.first}"
             for loop in loops
         ]
-        return Finding(0.0 if loops else 1.0, "; ".join(said) or "no loop", {"loops": loops_found})
+        return Finding(0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": loops_found})
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
         """The most repeated cycle of each length that comes more than `max_repeats` times in a row, the shortest first."""

@@ -74,7 +74,7 @@ def test_every_score_is_there_once_after_kills(mlflow_path: Path, tmp_path: Path
         scores = {"endpoint": url, "experiment": experiment.id, "timeout": "60s"}
         with outage.receiver(tmp_path, forward=forward, mlflow=scores) as served:
             expected = _expected(outage.survive(server, served, "unused"))
-            wait_until(lambda: len(_found(experiment)) >= len(expected), outage.PATIENCE_S, 2)
+            wait_until(lambda: len(_found(experiment)) >= len(expected), outage.TIMEOUT_S, 2)
         assert _found(experiment) == expected
 
 

@@ -89,7 +89,7 @@ def test_every_score_is_there_once_after_kills(phoenix_path: Path, tmp_path: Pat
     with server, outage.receiver(tmp_path, forward=forward, phoenix=scores) as served:
         rows = outage.survive(server, served, project.name, lambda made: _found(project, made) == _expected(made))
         expected = _expected(rows)
-        wait_until(lambda: len(_found(project, rows)) >= len(expected), outage.PATIENCE_S, 2)
+        wait_until(lambda: len(_found(project, rows)) >= len(expected), outage.TIMEOUT_S, 2)
         assert _found(project, rows) == expected
 
 

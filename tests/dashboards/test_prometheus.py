@@ -25,7 +25,7 @@ from otel_eval.config import load
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "collector_config"
-PATIENCE_S = 60
+TIMEOUT_S = 60
 WAYS = {"scraping": "prometheus", "receiving": "prometheus3"}  # how metrics arrive, and the tool that it needs
 RULES = ("rules.yml", "alerts.yml")
 
@@ -85,7 +85,7 @@ def send_runs(server: Server, to: str) -> None:
     in_time, late = revised_run.spans("")
     for number, action in enumerate((lambda: play([exporting(to)]), lambda: send(in_time, to), lambda: send([late], to))):
         action()
-        wait_until(lambda: server.counts()["reports"] >= len(FILES) + number, PATIENCE_S)  # noqa: B023 - it is called at once
+        wait_until(lambda: server.counts()["reports"] >= len(FILES) + number, TIMEOUT_S)  # noqa: B023 - it is called at once
 
 
 @pytest.fixture(params=[pytest.param(way, marks=pytest.mark.tool(tool)) for way, tool in WAYS.items()])
@@ -112,7 +112,7 @@ def expressions() -> dict[str, str]:
 @pytest.mark.parametrize("panel", expressions())
 def test_a_panel_has_data(prometheus: str, panel: str) -> None:
     expression = expressions()[panel]
-    wait_until(lambda: bool(values(prometheus, expression)), PATIENCE_S)
+    wait_until(lambda: bool(values(prometheus, expression)), TIMEOUT_S)
     assert all(value >= 0 for value in values(prometheus, expression))
 
 
@@ -122,13 +122,13 @@ def recorded() -> list[str]:
 
 @pytest.mark.parametrize("name", recorded())
 def test_a_recording_rule_has_data(prometheus: str, name: str) -> None:
-    wait_until(lambda: bool(values(prometheus, name)), PATIENCE_S)
+    wait_until(lambda: bool(values(prometheus, name)), TIMEOUT_S)
     assert all(value >= 0 for value in values(prometheus, name))
 
 
 def test_an_alert_fires_for_agents_that_do_not_pass(prometheus: str) -> None:
     """All recorded runs but one have a call that failed, so that their first results fail."""
-    wait_until(lambda: bool(values(prometheus, 'ALERTS{alertname="OtelEvalPassRateLow",alertstate="firing"}')), PATIENCE_S)
+    wait_until(lambda: bool(values(prometheus, 'ALERTS{alertname="OtelEvalPassRateLow",alertstate="firing"}')), TIMEOUT_S)
 
 
 def documented() -> set[str]:
@@ -146,7 +146,7 @@ def test_every_metric_has_its_documented_name(prometheus: str) -> None:
         return {re.sub("_(bucket|sum|count)$", "", each) for each in answer["data"]}
 
     documented_names = {re.sub("_(bucket|sum|count)$", "", each) for each in documented()}
-    wait_until(lambda: found() >= documented_names, PATIENCE_S)
+    wait_until(lambda: found() >= documented_names, TIMEOUT_S)
     assert found() == documented_names
 
 

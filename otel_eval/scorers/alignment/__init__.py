@@ -72,9 +72,9 @@ def explained(alignment: Alignment, expectation: Expectation, visits: Sequence[T
     """
     pairs, wanted = alignment.pairs, expectation.calls
     partial = alignment.weight < len(pairs)
-    said = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
+    text = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
     if partial:
-        said += f" (agreement {alignment.weight:.3g})"
+        text += f" (agreement {alignment.weight:.3g})"
     missing, extra, misplaced = alignment.missing, alignment.extra, alignment.misplaced
     details: dict[str, Any] = {
         "matched": _matched(alignment),
@@ -84,15 +84,15 @@ def explained(alignment: Alignment, expectation: Expectation, visits: Sequence[T
         "seen": seen(visits),
     }
     if missing:
-        said += f"; missing: {listed([(wanted[row].name, row) for row in missing])}"
+        text += f"; missing: {listed([(wanted[row].name, row) for row in missing])}"
     if extra:
-        said += f"; extra: {listed([(visits[column].name, column) for column in extra])}"
+        text += f"; extra: {listed([(visits[column].name, column) for column in extra])}"
     if misplaced:
-        said += f"; out of order: {listed([(visits[column].name, column) for _, column in misplaced])}"
+        text += f"; out of order: {listed([(visits[column].name, column) for _, column in misplaced])}"
     if content and (partial or len(pairs) < max(len(wanted), len(visits))):
         details["content"] = _content(expectation, visits, alignment)
-        said += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
-    return said, details
+        text += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
+    return text, details
 
 
 def _matched(alignment: Alignment) -> list[list[Any]]:

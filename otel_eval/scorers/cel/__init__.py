@@ -245,16 +245,16 @@ def _problems(message: str, variables: list[str]) -> list[str]:
     return list(dict.fromkeys(found)) or [f"{_first_line(message)}; write it in simpler parts"]
 
 
-def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
-    said = said.removesuffix("[INVALID_ARGUMENT]").strip()
+def _complaint(line: str, column: str, problem: str, variables: list[str]) -> str:
+    problem = problem.removesuffix("[INVALID_ARGUMENT]").strip()
     place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
-    unknown = _UNDECLARED.fullmatch(said)
+    unknown = _UNDECLARED.fullmatch(problem)
     if unknown:
         return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], [*variables, *_FUNCTIONS])}"
-    if "Exceeded max recursion depth" in said:
+    if "Exceeded max recursion depth" in problem:
         return _TOO_DEEP
-    remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"
-    return f"{place}{said[:200]}; {remedy}"
+    remedy = "convert one side, e.g. by double()" if "no matching overload" in problem else "correct the expression"
+    return f"{place}{problem[:200]}; {remedy}"
 
 
 def _first_line(message: str) -> str:

@@ -211,8 +211,8 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         texts, below, plain = _surveyed(level, gathers=gathers)
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
-            said = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
-            raise Unavailable(f"{TOO_LARGE}: more than {said}", "too_large")
+            limit = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
+            raise Unavailable(f"{TOO_LARGE}: more than {limit}", "too_large")
         if not below:
             return values if clean else _plain(values)
         level = below

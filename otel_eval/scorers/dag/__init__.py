@@ -196,24 +196,24 @@ class Dag(AskingScorer):
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
-        said = _way(self.plan.nodes, walked.path)
+        explained = _way(self.plan.nodes, walked.path)
         details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
         if isinstance(end, Verdict):
             if end.score is None:
-                return await _handed_on(end.scorer, trajectory, said, details)
-            return Finding(end.score / 10, f"{said} → {end.score:g} of 10", {**details, "score": end.score})
+                return await _handed_on(end.scorer, trajectory, explained, details)
+            return Finding(end.score / 10, f"{explained} → {end.score:g} of 10", {**details, "score": end.score})
         if isinstance(end, Skipped):
             return Skipped(end.text, details, end.reason)
         return replace(end, details={**details, **end.details})
 
 
-async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
+async def _handed_on(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
     """The score of the scorer that the last verdict leads to."""
     run = trajectory if is_own_scorer(further) else private_copy(trajectory)
     outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
     if isinstance(outcome, Scored):
-        return Finding(outcome.value, f"{said} → {further.name}: {outcome.explanation}", details)
+        return Finding(outcome.value, f"{explained} → {further.name}: {outcome.explanation}", details)
     if isinstance(outcome, Skipped):
         return Skipped(f"{further.name}: {outcome.text}", details, outcome.reason)
     return replace(outcome, message=f"{further.name}: {outcome.message}", details=details)
@@ -227,11 +227,11 @@ def _detail(step: Step) -> dict[str, Any]:
 
 
 def _way(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
-    said = [
-        f"{nodes[node].said[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].said[verdict]
+    explained = [
+        f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].explained[verdict]
         for node, verdict, reason in path[:_MOST_SAID]
     ]
-    return " → ".join([*said, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else said)
+    return " → ".join([*explained, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else explained)
 
 
 _SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}

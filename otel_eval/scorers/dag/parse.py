@@ -56,7 +56,7 @@ class Node:
         label: what the output of a task is called, or "".
         children: of a task, the names of the nodes that read its output.
         verdicts: of a decision; `by_verdict` finds one. `verdict_type` is what they are, so that 1 is not taken for true.
-        said: the words of an explanation by verdict; by None for the output of a task.
+        explained: the words of an explanation by verdict; by None for the output of a task.
     """
 
     name: str
@@ -70,13 +70,13 @@ class Node:
     program: Program | None = None
     by_verdict: Mapping[bool | str, Verdict] = field(init=False, repr=False, compare=False)
     verdict_type: type = field(init=False, repr=False, compare=False)
-    said: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
+    explained: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        said = {each.verdict: f"{tool(self.name)}: {tool(words(each.verdict))}" for each in self.verdicts}
+        explained = {each.verdict: f"{tool(self.name)}: {tool(words(each.verdict))}" for each in self.verdicts}
         object.__setattr__(self, "by_verdict", {each.verdict: each for each in self.verdicts})
         object.__setattr__(self, "verdict_type", bool if self.kind == "binary" else str)
-        object.__setattr__(self, "said", {None: tool(self.name), **said})
+        object.__setattr__(self, "explained", {None: tool(self.name), **explained})
 
     @property
     def successors(self) -> tuple[str, ...]:
@@ -206,8 +206,8 @@ def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str
     """The expression or what a judge is asked."""
     asks = _ASKS[kind]
     if ("cel" in given) == (asks in given):
-        said = f"stands beside {asks}; keep one" if "cel" in given else f"missing; write an expression, or {asks} for a judge"
-        raise ConfigError(f"{key}.cel: {said}")
+        problem = f"stands beside {asks}; keep one" if "cel" in given else f"missing; write an expression, or {asks} for a judge"
+        raise ConfigError(f"{key}.cel: {problem}")
     if "cel" in given:
         if "reads" in given:
             raise ConfigError(f"{key}.reads: an expression determines what it reads; leave reads out")
@@ -247,10 +247,10 @@ def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[Verdict, 
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise invalid_value(key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}")
     verdicts = each_of(key, value, partial(_child, known, kind))
-    said = [each.verdict for each in verdicts]
-    fit = all(isinstance(each, bool if kind == "binary" else str) for each in said)
-    if not fit or len({*said}) < len(said) or len(said) < _LEAST[kind]:
-        shown = f"[{', '.join(map(words, said))}]"
+    values = [each.verdict for each in verdicts]
+    fit = all(isinstance(each, bool if kind == "binary" else str) for each in values)
+    if not fit or len({*values}) < len(values) or len(values) < _LEAST[kind]:
+        shown = f"[{', '.join(map(words, values))}]"
         raise ConfigError(f"{key}: {shown} are not {_WANTED[kind]}; write e.g. {key}: {_EXAMPLES[kind]}")
     return verdicts
 
@@ -262,8 +262,8 @@ def _child(known: _Known, kind: str, key: str, given: Any) -> Verdict:
         return known.verdicts[given]
     if isinstance(given, str):
         known.check(key, given)
-        said = "true" if kind == "binary" else "…"
-        raise ConfigError(f"{key}: {redacted_repr(given)} is no verdict; write {{verdict: {said}, then: {given}}}")
+        example = "true" if kind == "binary" else "…"
+        raise ConfigError(f"{key}: {redacted_repr(given)} is no verdict; write {{verdict: {example}, then: {given}}}")
     raise invalid_value(key, given, "a verdict", "write e.g. {verdict: true, then: name-of-a-node}")
 
 
@@ -275,21 +275,21 @@ def _named_verdict(known: _Known, key: str, name: str, given: Mapping[str, Any])
 def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> Verdict:
     reading: list[Callable[[], Any]] = [
         partial(check_keys, given, _KINDS["verdict"], f"{key}."),
-        partial(_said, f"{key}.verdict", given.get("verdict")),
+        partial(_verdict_value, f"{key}.verdict", given.get("verdict")),
         partial(_score, f"{key}.score", given.get("score")),
         partial(_then, known, f"{key}.then", given.get("then")),
     ]
-    _, said, score, then = collect_errors(reading)
+    _, value, score, then = collect_errors(reading)
     if (score is None) == (then is None):
         found = "has no score" if then is None else "has both a score and a successor"
-        raise ConfigError(f"{key}: the verdict {words(said)!r} {found}; write score: 0 to 10, or then: a node")
-    return Verdict(said, score, then if isinstance(then, str) else None, then if isinstance(then, Scorer) else None)
+        raise ConfigError(f"{key}: the verdict {words(value)!r} {found}; write score: 0 to 10, or then: a node")
+    return Verdict(value, score, then if isinstance(then, str) else None, then if isinstance(then, Scorer) else None)
 
 
-def _said(key: str, said: Any) -> bool | str:
-    if isinstance(said, bool) or (isinstance(said, str) and said.strip()):
-        return said
-    raise invalid_value(key, said, "a verdict", "write true, false or a text in quotes")
+def _verdict_value(key: str, value: Any) -> bool | str:
+    if isinstance(value, bool) or (isinstance(value, str) and value.strip()):
+        return value
+    raise invalid_value(key, value, "a verdict", "write true, false or a text in quotes")
 
 
 def _score(key: str, score: Any) -> float | None:

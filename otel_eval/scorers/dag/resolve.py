@@ -151,7 +151,7 @@ class _CoverageSearch:
         after = []
         for verdict in node.verdicts:
             if verdict.then is None and way.end is not None:
-                scored = next(name for name, said, _ in way.path if said is not None and self._ends(name, said))
+                scored = next(name for name, chosen, _ in way.path if chosen is not None and self._ends(name, chosen))
                 self.problems.append(
                     f"{node.name}: a run may reach a score here and at {scored} as well; let a verdict of one lead to the other"
                 )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 COLOURS = 128  # in a picture; with them one of 1,400 × 900 points takes 40 to 140 kB
 WIDTH = 1200
 DRAWING_MS = 3000  # charts move into place after their data came; no element shows that they are done
-PATIENCE_MS = 60_000  # for an element; the first page of a product takes long on a busy machine
+TIMEOUT_MS = 60_000  # for an element; the first page of a product takes long on a busy machine
 
 
 def main(chromium: str, width: str, height: str) -> None:
@@ -26,12 +27,12 @@ def main(chromium: str, width: str, height: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
         page = browser.new_page(viewport={"width": int(width), "height": int(height)}, timezone_id="UTC", locale="en-GB")
-        page.set_default_timeout(PATIENCE_MS)
+        page.set_default_timeout(TIMEOUT_MS)
         for step in json.load(sys.stdin):
             try:
                 _follow(page, *step)
             except Error as error:
-                page.screenshot(path="failed.png")
+                page.screenshot(path=str(Path(tempfile.gettempdir(), "failed.png")))
                 sys.exit(f"{step}: {error}\n{page.inner_text('body')[:3000]}")
         browser.close()
 

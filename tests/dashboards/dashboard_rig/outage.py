@@ -29,7 +29,7 @@ Row = dict[str, Any]
 Stored = Callable[[list[Row]], bool]
 AWAY_S = 20.0
 LONGEST_POST_S = 5.0  # on a busy machine; a receiver that waits for the product would take `AWAY_S`
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 RUN = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}
 
 
@@ -67,7 +67,7 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         assert self.taken == RUNS, self.problem
 
     def _send_all(self) -> None:
@@ -80,7 +80,7 @@ class Load:
             self.problem = error
 
     def _send(self, body: bytes) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while (status := self._timed(body)) != 200:
             self.refusals.add(status)
             assert time.monotonic() < deadline
@@ -96,7 +96,7 @@ class Load:
 
     def wait_for(self, count: int) -> None:
         """Until the receiver took so many runs."""
-        wait_until(lambda: self.taken >= count or self.problem is not None, PATIENCE_S)
+        wait_until(lambda: self.taken >= count or self.problem is not None, TIMEOUT_S)
 
 
 @contextmanager
@@ -130,21 +130,21 @@ def survive(product: Server, served: Served, project: str, stored: Stored | None
             product.kill()
         else:
             with load.sending:
-                served.wait_for(load.taken * len(SCORERS), PATIENCE_S)
-                wait_until(lambda: stored(served.rows()), PATIENCE_S, 0.5)
+                served.wait_for(load.taken * len(SCORERS), TIMEOUT_S)
+                wait_until(lambda: stored(served.rows()), TIMEOUT_S, 0.5)
                 product.kill()
         died = time.monotonic()
         load.wait_for(RUNS // 3)
         served.end()
         served.start()
         load.wait_for(RUNS // 2)
-        wait_until(lambda: retries(served) > 0, PATIENCE_S, 0.2)
-        wait_until(lambda: time.monotonic() - died >= AWAY_S, PATIENCE_S)
+        wait_until(lambda: retries(served) > 0, TIMEOUT_S, 0.2)
+        wait_until(lambda: time.monotonic() - died >= AWAY_S, TIMEOUT_S)
         product.start()
     print(f"longest post {load.longest_s:.2f} s, away {time.monotonic() - died:.0f} s, refusals {load.refusals}")
     assert load.refusals <= {0}  # nothing listened while the receiver itself was down
     assert load.longest_s < LONGEST_POST_S
-    rows = served.wait_for(RUNS * len(SCORERS), PATIENCE_S)
+    rows = served.wait_for(RUNS * len(SCORERS), TIMEOUT_S)
     return list({row["result_id"]: row for row in rows}.values())
 
 

@@ -25,7 +25,7 @@ from otel_eval.config import load
 from .recorded_runs import exporting, flushed, send
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 120
+TIMEOUT_S = 120
 SCORERS: tuple[dict[str, Any], ...] = (
     {"type": "tool_errors"},
     {"type": "redundant_calls"},
@@ -68,7 +68,7 @@ class Evaluation:
 
     def by_wrapper(self) -> None:
         """With the scores also on the runs' own spans."""
-        exporter = EvalSpanExporter(OTLPSpanExporter(self.spans_to, headers=self.headers, timeout=PATIENCE_S), self.config)
+        exporter = EvalSpanExporter(OTLPSpanExporter(self.spans_to, headers=self.headers, timeout=TIMEOUT_S), self.config)
         self.play([batches := BatchSpanProcessor(exporter)])
         flushed(exporter.force_flush)
         batches.shutdown()
@@ -80,7 +80,7 @@ class Evaluation:
         try:
             send(spans, f"http://{server.start().http}/v1/traces")
         finally:
-            server.stop(PATIENCE_S)
+            server.stop(TIMEOUT_S)
 
     def by_replay(self) -> None:
         """From a file of the spans."""
@@ -93,7 +93,7 @@ class Evaluation:
         stored, config = self.folder / "traces.pb", self.folder / "eval.json"
         command = [sys.executable, "-m", "otel_eval", "replay", str(stored), "--config", str(config), "--export"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 1, done.stderr  # some scores did not pass
 
     def _sent(self) -> Sequence[ReadableSpan]:
