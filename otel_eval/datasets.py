@@ -11,12 +11,12 @@ import csv
 import io
 import json
 import logging
-import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from otel_eval.watched_files import Stamp, file_stamp, read_regular_file
 
 Record = Mapping[str, Any]
 LIMIT: Final = 64 * 2**20
@@ -98,7 +98,6 @@ FORMATS: Final[Mapping[str, Callable[[str, str], Iterator[tuple[int, Record]]]]]
 _log = logging.getLogger("otel_eval")
 
 _LOOK_S: Final = 1.0
-Stamp = tuple[int, int, int]
 
 
 class Dataset:
@@ -165,7 +164,7 @@ class Dataset:
 
     def _look(self) -> None:
         self._next = self._clock() + _LOOK_S
-        stamp = stamp_of(self.path)
+        stamp = file_stamp(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):
             return
         # Noted before the file is read: if it changes meanwhile, the next look sees another stamp and reads it again.
@@ -184,24 +183,11 @@ class Dataset:
         _log.warning("%s: %s; the records read before stay in use", self.path, self._error)
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """What changes when the file does; None if there is none."""
-    try:
-        seen = os.stat(path)
-    except (OSError, ValueError):  # what is no path is no file either
-        return None
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino
-
-
 def _read(path: Path) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InvalidDataset("is not a file; name a file of records")  # a pipe would never end
-        with path.open("rb") as file:
-            raw = file.read(LIMIT + 1)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a path"
-        raise InvalidDataset(f"cannot be read ({why}); name a file of records") from None
+        raw = read_regular_file(path, LIMIT)
+    except OSError as error:
+        raise InvalidDataset(f"cannot be read ({error.strerror}); name a file of records") from None
     if len(raw) > LIMIT:
         raise InvalidDataset(f"is larger than {LIMIT // 2**20} MiB; split it")
     return raw

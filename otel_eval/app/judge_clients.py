@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.validation import joined, lines_of
-from otel_eval.datasets import FORMATS, Dataset, InvalidDataset, stamp_of
+from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.judge import Judge, resolve_judge
+from otel_eval.watched_files import WatchedFiles, read_regular_file
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
@@ -108,29 +109,14 @@ class Clients:
         tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
         endpoint = ClientSettings(**same, key=key, timeout_s=given.timeout, tls=tls)
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
-        counting = {"count": partial(self._count, judge=name)} if self._count else {}
-        return JudgeClient(endpoint, read_key=_KeyFile(given, where, key) if given.api_key_file else None, **counting)
+        more: dict[str, Any] = {"count": partial(self._count, judge=name)} if self._count else {}
+        if given.api_key_file:
+            read, kept = partial(_key, given, where), "the key read before stays in use"
+            more["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
+        return JudgeClient(endpoint, **more)
 
 
 _used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
-
-
-class _KeyFile:
-    """The key in a file, which is read again when the file changes."""
-
-    def __init__(self, given: JudgeEndpoint, where: str, key: str | None) -> None:
-        self._given, self._where, self._key = given, where, key
-        self._stamp: Any = None  # so that a change after the first reading is noticed
-
-    def __call__(self) -> str | None:
-        stamp = stamp_of(Path(self._given.api_key_file or ""))
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._key = _key(self._given, self._where)
-            except ConfigError as error:
-                _log.warning("%s; the key read before stays in use", error)
-        return self._key
 
 
 def _key(given: JudgeEndpoint, where: str) -> str | None:
@@ -140,7 +126,10 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
         key = os.environ.get(given.api_key_env, "")
     elif given.api_key_file is not None:
         where, remedy = f"{where}.api_key_file: {given.api_key_file!r}", "name a file that holds it"
-        key = _file(given.api_key_file, where)
+        try:
+            key = read_regular_file(given.api_key_file, _LONGEST_KEY).decode("utf-8", "replace")
+        except OSError as error:
+            raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file that holds the key") from None
     else:
         return None
     key = key.strip()
@@ -149,14 +138,6 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
     if not key.isascii() or not key.isprintable() or len(key) > _LONGEST_KEY:
         raise ConfigError(f"{where} holds something that is no key; put the key there and nothing else")
     return key
-
-
-def _file(path: str, where: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(_LONGEST_KEY + 1).decode("utf-8", "replace")
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file that holds the key") from None
 
 
 _KEPT: Final = 8  # configurations build their scorers more than once

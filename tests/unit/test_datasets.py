@@ -144,7 +144,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path):
 def test_what_is_no_file_is_refused(tmp_path):
     """A pipe would never end."""
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(InvalidDataset, match="is not a file"):
+    with pytest.raises(InvalidDataset, match="no regular file"):
         Dataset(tmp_path / "pipe.csv", "id")
 
 

@@ -9,42 +9,23 @@ used, and a certificate that is expired or not yet valid, do not replace a valid
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import logging
 import os
 import ssl
-import stat
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.otlp.tls import Validity, validity_of
+from otel_eval.watched_files import WatchedFiles, read_regular_file
 
 __all__ = ["BearerTokens", "Certificates", "Tls"]
-
-_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
-
-
-def read_regular_file(file: str, most: int) -> bytes:
-    """What it holds, or the first `most` bytes and one more.
-
-    A read from a pipe could wait forever and a device has no end: only regular files are read.
-
-    Raises:
-        OSError: it cannot be read, or is no file.
-    """
-    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "no regular file")
-        return opened.read(most + 1)
 
 
 def _content(where: str, file: str, most: int, limit: str, remedy: str) -> bytes:
@@ -56,58 +37,6 @@ def _content(where: str, file: str, most: int, limit: str, remedy: str) -> bytes
     if len(found) > most:
         raise ConfigError(f"{where} is larger than {limit}; {remedy}")
     return found
-
-
-Held = TypeVar("Held")
-
-
-class WatchedFiles(Generic[Held]):
-    """What some files hold, read again when they change; while that fails, what they held before.
-
-    Args:
-        files: the files.
-        read: reads them; raises `ConfigError` if they cannot be used, which is logged once for each change.
-        look_s: how often they are looked at, in seconds, while `current` is called.
-        kept: what stays in use then, for the log.
-    """
-
-    def __init__(self, files: Sequence[str], read: Callable[[], Held], look_s: float, kept: str) -> None:
-        self._files, self._read, self._look_s, self._kept = files, read, look_s, kept
-        self._lock = threading.Lock()  # guards what follows
-        self._stamps = self._logged = self._stamped()
-        self._held = read()
-        self._looked = time.monotonic()
-
-    def current(self) -> Held:
-        """What the files held when they could last be used."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._looked >= self._look_s:
-                self._looked = now
-                self._look()
-            return self._held
-
-    def _look(self) -> None:
-        if (stamps := self._stamped()) == self._stamps:
-            return
-        try:
-            self._held, self._stamps = self._read(), stamps
-        except ConfigError as error:
-            if stamps != self._logged:
-                _log.warning("%s; %s", error, self._kept)
-            self._logged = stamps
-
-    def _stamped(self) -> list[tuple[int, int, int] | None]:
-        """Something that differs when a file was changed."""
-        return [_stamp(file) for file in self._files]
-
-
-def _stamp(file: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 _log = logging.getLogger("otel_eval")

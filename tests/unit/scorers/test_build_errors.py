@@ -38,6 +38,7 @@ REFUSED = [
     ({**LLM, "judge": {**MODEL, "api_key_env": "sk-1"}}, "judge.api_key_env: the value is not the name", "never the key"),
     ({**LLM, "judge": {**MODEL, "api_key_env": "NO_SUCH_KEY"}}, "judge.api_key_env: 'NO_SUCH_KEY' holds no key", "set it"),
     ({**LLM, "judge": {**MODEL, "api_key_file": "/no/such"}}, "judge.api_key_file: '/no/such' cannot be read", "name a file"),
+    ({**LLM, "judge": {**MODEL, "api_key_file": "/dev/zero"}}, "'/dev/zero' cannot be read (no regular file)", "name a file"),
     ({**LLM, "judge": {**MODEL, "retries": -1}}, "judge.retries: -1", "greater than or equal to 0"),
     ({**LLM, "judge": {**MODEL, "per_minute": 0}}, "judge.per_minute: 0", "greater than or equal to 1"),
     ({**LLM, "judge": {**MODEL, "timeout": "soon"}}, "judge.timeout: 'soon'", "write e.g."),
