@@ -267,7 +267,7 @@ class ClosedTrace:
         reason: why it was closed.
         cut: "" or the limit that dropped spans of this trace.
         changed: None the first time; later the ids of spans that are new or replaced since the last closing.
-        last_evaluations: run's span id → what was said of it; the engine writes it, the buffer keeps it while the trace is kept.
+        last_evaluations: run's span id → its last evaluation; the engine writes it, the buffer keeps it while the trace is kept.
         part: the runs to evaluate, if not all; other frames show only whether something of these is missing.
         released: what was evaluated before and is not in `frames`.
         evidence: of all spans of the trace that were ever known, if some of them are not in `frames`.

@@ -64,7 +64,7 @@ def label_of(result: Result) -> str:
 
 
 def explanation_of(result: Result) -> str:
-    """Why, without content: what a failing scorer's exception said stays in the process."""
+    """Why, without content: the message of a failing scorer's exception stays in the process."""
     match result.outcome:
         case Scored(explanation=text) | Skipped(text=text):
             return text
