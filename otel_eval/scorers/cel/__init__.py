@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError, did_you_mean
+from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
@@ -250,7 +250,10 @@ def _complaint(line: str, column: str, problem: str, variables: list[str]) -> st
     place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
     unknown = _UNDECLARED.fullmatch(problem)
     if unknown:
-        return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], [*variables, *_FUNCTIONS])}"
+        word = unknown[1].split(".")[0]
+        # Among so many short names one is a little like any word: `string` like `nothing`.
+        functions = [each for each in _FUNCTIONS if nearest(word, [each], alike=0.7)]
+        return f"{place}{unknown[1]!r} is not known; {did_you_mean(word, [*variables, *functions])}"
     if "Exceeded max recursion depth" in problem:
         return _TOO_DEEP
     remedy = "convert one side, e.g. by double()" if "no matching overload" in problem else "correct the expression"

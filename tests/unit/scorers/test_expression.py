@@ -258,7 +258,7 @@ def test_the_expression_determines_needs_and_attributes(expression, needs, asked
         ),
         (
             "nothing(1)",
-            "expression: column 8: 'nothing' is not known; choose one of all, bool, bytes, calls, ",
+            "expression: column 8: 'nothing' is not known; choose one of calls, reference, run",
         ),
         (
             "run.ouput == 1",
