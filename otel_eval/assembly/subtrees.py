@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from math import inf
+from typing import Final, NamedTuple
 
 from otel_eval.assembly.closing import NOTHING, BufferCounts, Limits, Logs, Version, evidence_of, joined, listed, rank
 from otel_eval.assembly.kept_trees import KeptTree, KeptTrees
@@ -36,17 +37,32 @@ from otel_eval.conventions.reader import is_local_root, parent_is_remote
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, Part
 from otel_eval.model import Completeness, Evidence
 
+# What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
+SPAN_OVERHEAD_BYTES: Final = 280
 
-class OpenSpans(Protocol):
-    """The part of an open trace that is read and changed here. `size` counts what is open and what is kept."""
 
-    frames: dict[bytes, Frame]
-    versions: dict[bytes, Version]
-    logs: Logs
-    records: int
-    size: int
+@dataclass(slots=True, eq=False)
+class OpenTrace:
+    """What is held of one trace."""
+
     touched: float
-    last_evaluations: dict[bytes, LastEvaluation]
+    created: float
+    check: float  # when it is looked at next
+    frames: dict[bytes, Frame] = field(default_factory=dict)
+    logs: Logs = field(default_factory=dict)
+    records: int = 0  # in `logs`
+    versions: dict[bytes, Version] = field(default_factory=dict)  # of spans that arrived more than once
+    size: int = 0  # of what is open and what is kept
+    cut: str = ""
+    changed: set[bytes] | None = None
+    last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
+    look: float = inf  # when its trees are looked at, however many spans arrive
+    trees: SpanTrees | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of `size`, what is kept of trees that were evaluated."""
+        return 0 if self.trees is None else self.trees.kept.size
 
 
 class Due(NamedTuple):
@@ -110,7 +126,7 @@ class SpanTrees:
 
     # ------------------------------------------------------------------ look
 
-    def look(self, trace: OpenSpans, now: float) -> tuple[list[Due], float]:
+    def look(self, trace: OpenTrace, now: float) -> tuple[list[Due], float]:
         """Which trees are due, and when to look next if nothing arrives."""
         self.looked = now
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
@@ -126,22 +142,22 @@ class SpanTrees:
                 following.append(when)
         return [Due(tuple(tops), reason) for reason, tops in due.items()], min(following)
 
-    def agent_trees(self, trace: OpenSpans) -> tuple[bytes, ...]:
+    def agent_trees(self, trace: OpenTrace) -> tuple[bytes, ...]:
         """The tops of all open trees with an agent span."""
         return tuple([tree.top for tree in self._read(trace) if tree.has_agent])
 
-    def has_agents(self, trace: OpenSpans) -> bool:
+    def has_agents(self, trace: OpenTrace) -> bool:
         """Whether the trace has, or had, an agent span."""
         self._note(trace)
         return bool(self._agents or self.kept.parents)
 
-    def _rest(self, trace: OpenSpans, trees: list[_Subtree]) -> tuple[float, Completeness]:
+    def _rest(self, trace: OpenTrace, trees: list[_Subtree]) -> tuple[float, Completeness]:
         """When all trees are handed over, as the trace had no span for so long, and why."""
         if any(is_local_root(trace.frames[tree.top]) for tree in trees):
             return trace.touched + self.limits.decision_wait_partial_s, Completeness.REMOTE_PARENT
         return trace.touched + self.limits.idle_s, Completeness.IDLE
 
-    def _deadline(self, tree: _Subtree, trace: OpenSpans, now: float) -> tuple[float, Completeness]:
+    def _deadline(self, tree: _Subtree, trace: OpenTrace, now: float) -> tuple[float, Completeness]:
         """When the tree is to be handed over if nothing joins it, and why."""
         limits = self.limits
         aged = (tree.first + limits.max_age_s, Completeness.AGED)
@@ -153,7 +169,7 @@ class SpanTrees:
         wait = limits.decision_wait_partial_s if is_local_root(trace.frames[tree.top]) else limits.decision_wait_detached_s
         return min((tree.last + wait, Completeness.DETACHED), last)
 
-    def _read(self, trace: OpenSpans) -> list[_Subtree]:
+    def _read(self, trace: OpenTrace) -> list[_Subtree]:
         """The open trees, after new spans were joined to what is kept."""
         self._open_unevaluated(trace)
         self._note(trace)
@@ -172,7 +188,7 @@ class SpanTrees:
 
     # ------------------------------------------------------- what has arrived
 
-    def _note(self, trace: OpenSpans) -> None:
+    def _note(self, trace: OpenTrace) -> None:
         """Look at the spans that arrived since the last look."""
         frames, kept = trace.frames, self.kept
         for span_id in [each for each in frames if each not in self._arrived]:
@@ -189,7 +205,7 @@ class SpanTrees:
                     self.tally.spans_late += 1
                     self._open(trace, kept.tree_of[frame[0]])
 
-    def _replace(self, trace: OpenSpans, span_id: bytes, frame: Frame) -> None:
+    def _replace(self, trace: OpenTrace, span_id: bytes, frame: Frame) -> None:
         """A span of a kept tree arrived again: of two versions the greater counts."""
         self.tally.spans_duplicate += 1
         top = self.kept.tree_of[span_id]
@@ -202,26 +218,26 @@ class SpanTrees:
             trace.size -= self._share(trace, 1)
             del trace.frames[span_id]
 
-    def _drop(self, trace: OpenSpans, span_id: bytes) -> None:
+    def _drop(self, trace: OpenTrace, span_id: bytes) -> None:
         """Forget a span whose run's other spans are gone."""
         trace.size -= self._share(trace, 1)
         del trace.frames[span_id]
         self.tally.spans_too_late += 1
 
-    def _is_beside(self, trace: OpenSpans, tree: _Subtree) -> bool:
+    def _is_beside(self, trace: OpenTrace, tree: _Subtree) -> bool:
         """Whether a tree without an agent stands above what is kept, or has stood beside it long enough."""
         parent = trace.frames[tree.top][0]
         if self.kept.pass_up(tree.ids, parent):
             return True
         return parent in self.kept.parents and tree.last + self.limits.decision_wait_detached_s <= self.looked
 
-    def _open_hanging(self, trace: OpenSpans, ids: list[bytes]) -> None:
+    def _open_hanging(self, trace: OpenTrace, ids: list[bytes]) -> None:
         """Open what hangs from the spans of a tree with an agent, and from what hangs there: it belongs to the tree."""
         for span_id in ids:  # which grows meanwhile
             for top in self.kept.hanging(span_id):
                 ids += self._open(trace, top)
 
-    def note_log(self, trace: OpenSpans, span_id: bytes) -> None:
+    def note_log(self, trace: OpenTrace, span_id: bytes) -> None:
         """A log record of the span arrived: if the span is kept, its runs change."""
         if span_id in self.kept.tree_of:
             self._open(trace, self.kept.tree_of[span_id])
@@ -229,7 +245,7 @@ class SpanTrees:
 
     # -------------------------------------------------------- between the states
 
-    def _keep(self, trace: OpenSpans, tree: _Subtree, now: float) -> None:
+    def _keep(self, trace: OpenTrace, tree: _Subtree, now: float) -> None:
         """Move an open tree to the kept ones."""
         size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.top][0]
         # What encloses a local root is in another process, whose spans arrive within `grace_period_s`.
@@ -243,7 +259,7 @@ class SpanTrees:
         self._known.difference_update(tree.ids)
         self.kept.add(KeptTree(tree.top, parent, frames, size, tree.first, tree.last, now + keep_s, keep_s))
 
-    def _open(self, trace: OpenSpans, top: bytes) -> list[bytes]:
+    def _open(self, trace: OpenTrace, top: bytes) -> list[bytes]:
         """Move a tree, or a run's own span, back to the open frames; the ids of its spans."""
         tree = self.kept.take(top)
         self._arrived.update(dict.fromkeys(tree.frames, trace.touched))
@@ -251,7 +267,7 @@ class SpanTrees:
         trace.frames.update(tree.frames)
         return list(tree.frames)
 
-    def open_all(self, trace: OpenSpans) -> None:
+    def open_all(self, trace: OpenTrace) -> None:
         """Move everything back to the open frames, because the trace as a whole is closed."""
         self._note(trace)
         for tree in self.kept.trees.values():
@@ -259,7 +275,7 @@ class SpanTrees:
         for top in [*self.kept.trees, *self.kept.runs]:
             self._open(trace, top)
 
-    def _open_unevaluated(self, trace: OpenSpans) -> None:
+    def _open_unevaluated(self, trace: OpenTrace) -> None:
         """Open the trees that were handed over and have a run that was put off; they are as old as they were."""
         handed, self._handed = self._handed, []
         for top in handed:
@@ -274,34 +290,34 @@ class SpanTrees:
             elif not revisions:
                 self._handed.append(top)  # it is being evaluated
 
-    def release(self, trace: OpenSpans) -> bool:
+    def release(self, trace: OpenTrace) -> bool:
         """Release the oldest kept tree; False if there is none."""
         if self.kept.trees:
             self._free(trace, *self.kept.release(trace.last_evaluations))
             return True
         return False
 
-    def give_up(self, trace: OpenSpans) -> None:
+    def give_up(self, trace: OpenTrace) -> None:
         """Forget all that is kept."""
         while self.release(trace):
             pass
         self._free(trace, *self.kept.expire(float("inf"), trace.last_evaluations))
 
-    def _free(self, trace: OpenSpans, size: int, gone: list[bytes]) -> None:
+    def _free(self, trace: OpenTrace, size: int, gone: list[bytes]) -> None:
         trace.size -= size
         self._agents.difference_update(gone)
         for each in gone:
             trace.last_evaluations.pop(each, None)
             trace.records -= len(trace.logs.pop(each, ()))
 
-    def _share(self, trace: OpenSpans, spans: int) -> int:
+    def _share(self, trace: OpenTrace, spans: int) -> int:
         """About the bytes of so many open spans that are taken out, as a share: sizes are known of few, and are forgotten."""
         trace.versions.clear()
         return (trace.size - self.kept.size) * spans // max(1, len(trace.frames))
 
     # ---------------------------------------------------------------- hand over
 
-    def hand_over(self, trace_id: bytes, trace: OpenSpans, due: Due, now: float) -> ClosedTrace | None:
+    def hand_over(self, trace_id: bytes, trace: OpenTrace, due: Due, now: float) -> ClosedTrace | None:
         """Move the due trees to the kept ones; the part of the trace by which their runs are evaluated."""
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         trees = self._read(trace)
@@ -322,7 +338,7 @@ class SpanTrees:
         logs = listed(trace.logs, frames)
         return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.last_evaluations, part, released, evidence)
 
-    def _evidence(self, trace: OpenSpans, trees: list[_Subtree]) -> dict[bytes, Frame]:
+    def _evidence(self, trace: OpenTrace, trees: list[_Subtree]) -> dict[bytes, Frame]:
         """Spans of other trees that can show that something of a run is missing."""
         frames = trace.frames
         found = {each: frames[each] for tree in trees if not tree.has_agent for each in tree.ids}
@@ -330,7 +346,7 @@ class SpanTrees:
         tops += [(tree.top, tree.frames[tree.top]) for tree in self.kept.trees.values()]
         return found | {top: frame for top, frame in tops if frame[0] and parent_is_remote(frame) is False}
 
-    def whole(self, trace_id: bytes, trace: OpenSpans) -> ClosedTrace:
+    def whole(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:
         """All that is held of the trace; what of it is kept is the part, and what is neither new nor kept is not changed."""
         kept = [*self.kept.trees.values(), *self.kept.runs.values()]
         frames = dict(trace.frames)
@@ -342,7 +358,7 @@ class SpanTrees:
         logs = listed(trace.logs, frames)
         return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.last_evaluations, part, released)
 
-    def changed(self, trace: OpenSpans) -> set[bytes] | None:
+    def changed(self, trace: OpenTrace) -> set[bytes] | None:
         """Open spans that were never handed over; None if nothing was."""
         return trace.frames.keys() - self._known if self._known or self.kept.parents else None
 
@@ -351,6 +367,6 @@ class SpanTrees:
         self._evaluated = joined(self._evaluated, evidence_of(known - self._known))
         self._known |= known
 
-    def evidence(self, trace: OpenSpans) -> Evidence:
+    def evidence(self, trace: OpenTrace) -> Evidence:
         """Of all spans of the trace that were ever known here."""
         return joined(self._evaluated, evidence_of([each for each in trace.frames if each not in self._known]))

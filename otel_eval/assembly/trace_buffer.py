@@ -35,7 +35,8 @@ from itertools import islice
 from typing import Any, Final
 
 from otel_eval.assembly.closing import RECORDS_PER_SPAN, Version, Wait, closing_state, rank
-from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES, OpenTrace, reopen
+from otel_eval.assembly.parts import reopen
+from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES, OpenTrace
 from otel_eval.assembly.trace_store import ALL, Closing, TraceStore
 from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, SpanFrame
 from otel_eval.model import Completeness

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state
-from otel_eval.assembly.open_trace import OpenTrace, Parts, closed
-from otel_eval.assembly.subtrees import Due
+from otel_eval.assembly.parts import Parts, closed
+from otel_eval.assembly.subtrees import Due, OpenTrace
 from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame
 from otel_eval.model import Completeness
 

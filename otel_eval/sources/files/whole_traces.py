@@ -23,7 +23,7 @@ from sys import maxsize
 from typing import Any, Final
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces

@@ -14,7 +14,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.counters import Warnings
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder

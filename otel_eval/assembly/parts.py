@@ -1,44 +1,15 @@
-"""An open trace: its spans and log records, when it is checked next, and which of its trees are evaluated on their own."""
+"""Close the trees of open traces that are evaluated on their own, and hand traces over for evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from otel_eval.assembly.closing import BufferCounts, Limits, Logs, Version, listed
-from otel_eval.assembly.subtrees import Due, SpanTrees
-from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, constructor
+from otel_eval.assembly.closing import BufferCounts, Limits, listed
+from otel_eval.assembly.subtrees import Due, OpenTrace, SpanTrees
+from otel_eval.interfaces import ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
-
-# What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
-SPAN_OVERHEAD_BYTES: Final = 280
-
-
-@dataclass(slots=True, eq=False)
-class OpenTrace:
-    """What is held of one trace."""
-
-    touched: float
-    created: float
-    check: float  # when it is looked at next
-    frames: dict[bytes, Frame] = field(default_factory=dict)
-    logs: Logs = field(default_factory=dict)
-    records: int = 0  # in `logs`
-    versions: dict[bytes, Version] = field(default_factory=dict)  # of spans that arrived more than once
-    size: int = 0
-    cut: str = ""
-    changed: set[bytes] | None = None
-    last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
-    look: float = inf  # when its trees are looked at, however many spans arrive
-    trees: SpanTrees | None = None
-
-    @property
-    def kept_bytes(self) -> int:
-        """Of `size`, what is kept of trees that were evaluated."""
-        return 0 if self.trees is None else self.trees.kept.size
-
 
 _new_closed: Final = constructor(ClosedTrace)
 
