@@ -147,7 +147,7 @@ class Aligner:
         if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._names):
             return self._alignment([], any_order=True)  # no call has an expected name
         # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
-        sequential = any_order or (self._batches is None and not criterion.expectation.nested)
+        sequential = any_order or self._one_by_one
         if sequential and self._all_equal():
             return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
         if not criterion.plain:
@@ -169,11 +169,23 @@ class Aligner:
         criterion, words = self._criterion, self._words
         if len(self._visits) != len(criterion.expectation.calls):
             return False
-        if words is not None and criterion.words is not None and criterion.words.names == tuple(words):
-            return True
+        if words is not None and criterion.words is not None:
+            equal = criterion.words.names == tuple(words)
+            if equal or (self._one_by_one and self._equality_decides):
+                return equal
         windows = _windows(criterion.expectation.groups, self._ran)
         rows = [mask & window for mask, window in zip(self._whole(), windows, strict=True)]
         return len(assign_masks(rows, len(rows), self._work)) == len(rows)
+
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether neither side has a group of several calls."""
+        return self._batches is None and not self._criterion.expectation.nested
+
+    @property
+    def _equality_decides(self) -> bool:
+        """Whether only equal calls weigh 1."""
+        return self._criterion.decisive or self._criterion.comparison.arguments == "overlap"
 
     @property
     def _words(self) -> Sequence[Hashable] | None:
@@ -191,7 +203,7 @@ class Aligner:
     def _equal_masks(self) -> list[int] | None:
         """By expected call the bits of the equal ones, if equal words alone weigh 1; else None."""
         criterion, words = self._criterion, self._words
-        if words is None or criterion.words is None or not (criterion.decisive or criterion.comparison.arguments == "overlap"):
+        if words is None or criterion.words is None or not self._equality_decides:
             return None
         masks = prepare(words).masks
         return [masks.get(word, 0) for word in criterion.words.names]
