@@ -234,7 +234,7 @@ def _trace_id(text: bytes) -> bytes | None:
     return trace_id if len(trace_id) == 16 else None
 
 
-_CACHE: Final = "PRAGMA cache_size = -51200"  # KiB
+_CACHE: Final = "PRAGMA cache_size = -16384"  # KiB
 _POSITIONS: Final = "CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID"
 _PARTS: Final = "CREATE TABLE part (number INTEGER PRIMARY KEY, id BLOB, spans BLOB, logs BLOB)"
 _PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
@@ -244,7 +244,7 @@ _ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET pos
 class TraceIndex:
     """Where each trace occurs last, and parts of traces that memory has no room for.
 
-    They are in a database without a name, which SQLite keeps in memory and, beyond a cache of 50 MiB, in a temporary file.
+    They are in a database without a name, which SQLite keeps in memory and, beyond a cache of 16 MiB, in a temporary file.
     """
 
     def __init__(self) -> None:

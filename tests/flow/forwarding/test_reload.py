@@ -176,7 +176,7 @@ def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> N
         assert backend.wait(lambda: len(arrived(backend)) == len(run))
         server.reload(load({"evaluations": [evaluation("tool_errors")]}))
         deadline = time.monotonic() + 10
-        while not server.counts()["reports"] and time.monotonic() < deadline:
+        while not server.counts().get("forward.scores_unplaced") and time.monotonic() < deadline:
             time.sleep(0.02)
         assert server.counts()["forward.scores_unplaced"] == 1
     assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
