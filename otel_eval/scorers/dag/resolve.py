@@ -27,7 +27,10 @@ def nodes(key: str, value: Any) -> dict[str, Node]:
     Raises:
         ConfigError: with every problem of single nodes, or, if there is none, every problem between nodes.
     """
-    found = parse_nodes(key, value)
+    try:
+        found = parse_nodes(key, value)
+    except ConfigError as error:
+        raise ConfigError(*dict.fromkeys([*error.problems, *_expression_problems(key, value)])) from None
     labels = _labels(key, found)
     before: dict[str, list[str]] = {name: [] for name in found}
     for name, node in found.items():
@@ -46,6 +49,18 @@ def nodes(key: str, value: Any) -> dict[str, Node]:
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
     return made
+
+
+def _expression_problems(key: str, value: Any) -> Iterator[str]:
+    """What is wrong with the expressions of nodes that make no tree: each name may be that of an output, of any type."""
+    given = {name: node for name, node in value.items() if isinstance(node, Mapping)} if isinstance(value, Mapping) else {}
+    labels = dict.fromkeys(map(str, [*value, *(node.get("output_label") for node in given.values())])) if given else {}
+    for name, node in given.items():
+        if isinstance(node.get("cel"), str):
+            try:
+                compiled(f"{key}.{name}.cel", node["cel"], labels)
+            except ConfigError as error:
+                yield from error.problems
 
 
 def _labels(key: str, made: Mapping[str, Node]) -> dict[str, str]:

@@ -100,3 +100,18 @@ def test_a_problem_of_a_tree_is_reported_with_its_whole_path(tmp_path, capsys, w
     path.write_text(CONFIG.replace(written, wrong), encoding="utf-8")
     assert main(["dag", str(path)]) == 2
     assert f"evaluations[0].scorers[1].nodes.{problem}" in capsys.readouterr().err
+
+
+def test_problems_of_nodes_and_of_expressions_are_reported_at_once(tmp_path, capsys):
+    """Each would otherwise take a correction and another start."""
+    path = tmp_path / "eval.yaml"
+    wrong = CONFIG.replace("calls.map(", "call.map(").replace("criteria:", "critera:").replace("then: polite", "then: polit")
+    path.write_text(wrong, encoding="utf-8")
+    assert main(["dag", str(path)]) == 2
+    reported = capsys.readouterr().err
+    for problem in (
+        "names.cel: column 1: 'call'",
+        "polite.critera: unknown key",
+        "looked.children[0].then: there is no node 'polit'",
+    ):
+        assert f"evaluations[0].scorers[1].nodes.{problem}" in reported
