@@ -168,6 +168,8 @@ class Fanout:
     def close(self, timeout_s: float) -> None:
         """Close every exporter; one that hangs is abandoned at the deadline, and logged."""
         self._each("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._abandoned)
+        for worker in self._workers:
+            worker.end()
 
     def _abandoned(self, exporter: Exporter) -> None:
         queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
@@ -206,12 +208,13 @@ class _Worker:
     """
 
     _thread: threading.Thread | None = None
+    _jobs: SimpleQueue[Callable[[], None] | None]
 
     def start(self) -> bool:
         """Start the thread if it does not run, as in a child process after a fork; False if there is none."""
         if self._thread is None or not self._thread.is_alive():
-            self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-            self._thread = threading.Thread(target=self._work, name="otel-eval-flush", daemon=True)
+            self._jobs = SimpleQueue()
+            self._thread = threading.Thread(target=_work, args=(self._jobs,), name="otel-eval-flush", daemon=True)
             try:
                 self._thread.start()
             except RuntimeError:  # too late, or the system has no more threads
@@ -232,6 +235,13 @@ class _Worker:
             run()
         return done
 
-    def _work(self) -> None:
-        while True:
-            self._jobs.get()()
+    def end(self) -> None:
+        """Let the thread end after the jobs it has."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+
+
+def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()

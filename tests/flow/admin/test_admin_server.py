@@ -248,15 +248,22 @@ def delivered(server: Server, runs: int) -> dict[str, float]:
     return status_values
 
 
+def agents_in(status_values: dict[str, float]) -> set[str]:
+    """The agents that metrics name."""
+    return {found[1] for each in status_values if (found := re.search(r'gen_ai_agent_name="((?:[^"\\]|\\.)*)"', each))}
+
+
 def test_names_from_spans_are_labels_of_score_metrics_alone(begin: Begin, capfd: Any) -> None:
     """Escaped and truncated, whatever a reader might take them for, and nothing of them is logged."""
     server, bound = begin(traces={"decision_wait": 0.05, "decision_wait_partial": 0.1})
     send(bound, "first")
     before = {each for each in delivered(server, 1) if "gen_ai_agent_name" not in each}
     send(bound, 'x"} 1\n# TYPE x counter\r\n\x1b[31m</script>', "a" * 100_000, *(f"agent {number}" for number in range(30)))
-    status_values = delivered(server, 33)
+    until = time.monotonic() + 10
+    while len(agents := agents_in(status_values := metrics(server))) < 33:  # results are counted beside their metrics
+        assert time.monotonic() < until
+        time.sleep(0.05)
     assert {each for each in status_values if "gen_ai_agent_name" not in each} == before
-    agents = {found[1] for each in status_values if (found := re.search(r'gen_ai_agent_name="((?:[^"\\]|\\.)*)"', each))}
     assert len(agents) == 33
     assert max(map(len, agents)) == 200
     assert 'x\\"} 1\\n# TYPE x counter\r\\n\x1b[31m</script>' in agents
