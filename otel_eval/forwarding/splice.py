@@ -89,23 +89,22 @@ def _group(body: bytes, group: WireField, left: list[bytes], containers: list[Sp
 def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, bytes, int]:
     """The scope without the spans that are wanted next (nothing if no other is in it), its container, how many were taken."""
     view = memoryview(body)
-    whole: _Pieces = [view[scope.start : scope.stop]]
-    if not left:
-        return whole, b"", 0
     kept: _Pieces = []
     others: list[bytes] = []
-    taken = 0
-    for each in fields(body, scope.content, scope.stop):
+    taken, at, spans_left = 0, scope.content, False
+    for each in fields(body, scope.content, scope.stop) if left else ():
         if each.number != _SPAN:
             others.append(body[each.start : each.stop])
-        elif taken < len(left) and body[each.content : each.stop] == left[taken]:
-            taken += 1
-            continue
-        kept.append(view[each.start : each.stop])
+        elif taken < len(left) and each.stop - each.content == len(left[taken]) and body.startswith(left[taken], each.content):
+            kept.append(view[at : each.start])  # one piece, whatever number of spans is in it
+            taken, at = taken + 1, each.stop
+        else:
+            spans_left = True
     if not taken:
-        return whole, b"", 0
+        return [view[scope.start : scope.stop]], b"", 0
     del left[:taken]
-    return _nested(_SCOPE, kept) if len(kept) > len(others) else [], b"".join(others), taken
+    kept.append(view[at : scope.stop])
+    return _nested(_SCOPE, kept) if spans_left else [], b"".join(others), taken
 
 
 def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:
