@@ -7,23 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from merged_lines import ROW
+
 from otel_eval import merge_results
 
 Run = Callable[..., "CompletedProcess[str]"]
-
-ROW = {
-    "trace_id": "t",
-    "span_id": "s",
-    "evaluation": "e",
-    "scorer": "x",
-    "outcome": "scored",
-    "value": 1.0,
-    "spans": 3,
-    "spans_digest": "d3",
-    "evaluator": "a",
-    "revision": 0,
-    "result_id": "r",
-}
 
 
 def _lines(path: Path, *rows: object) -> Path:

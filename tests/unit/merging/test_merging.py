@@ -8,21 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from merged_lines import ROW
 
 from otel_eval import InputError, merge_results
 
 
 def row(evaluator: str | None = "a", **fields: Any) -> dict[str, Any]:
     """A line as exporters write it, with what merging looks at."""
-    rows_of: dict[str, Any] = {
-        "trace_id": "t",
-        "span_id": "s",
-        "evaluation": "e",
-        "scorer": "x",
-        "outcome": "scored",
-        "value": 1.0,
-    }
-    return {**rows_of, "spans": 3, "spans_digest": "d3", "evaluator": evaluator, "revision": 0, "result_id": "r"} | fields
+    return {**ROW, "evaluator": evaluator} | fields
 
 
 def rows_of(*sources: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

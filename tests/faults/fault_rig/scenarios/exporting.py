@@ -17,12 +17,17 @@ from fault_rig.traffic import run_of
 __all__ = ["absent", "refusal", "trouble", "unsupported"]
 
 
+def _configured(folder: Path, endpoint: Endpoint, **more: Any) -> Path:
+    """A configuration with storage that exports log events to the endpoint."""
+    exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}, **more}
+    return configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+
+
 def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, kills: int = 0) -> Outcome:
     """The endpoint is in trouble and out of it again, while runs arrive; meanwhile the receiver is killed so many times."""
     sent = [run_of(number) for number in range(runs)]
     with Endpoint() as endpoint:
-        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}}
-        config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+        config = _configured(folder, endpoint)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             requests = requests_of(sent)
@@ -54,8 +59,7 @@ def refusal(folder: Path, *, runs: int) -> Outcome:
     sent = [run_of(number) for number in range(runs)]
     dead = folder / "kept" / "dead_letter.jsonl"
     with Endpoint() as endpoint:
-        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}}
-        config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+        config = _configured(folder, endpoint)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
 
@@ -79,8 +83,7 @@ def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
     """An endpoint that has accepted scores answers UNIMPLEMENTED, as a proxy in front of nothing does; meanwhile kills."""
     sent = [run_of(number) for number in range(runs)]
     with Endpoint() as endpoint:
-        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}}
-        config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+        config = _configured(folder, endpoint)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             first, rest = sent[: runs // 2], sent[runs // 2 :]
@@ -109,8 +112,7 @@ def unsupported(folder: Path, *, runs: int) -> Outcome:
     dead = folder / "kept" / "dead_letter.jsonl"
     with Endpoint() as endpoint:
         endpoint.trouble = "UNIMPLEMENTED"
-        exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}, "max_queue": 20}
-        config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+        config = _configured(folder, endpoint, max_queue=20)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             sender.send(requests_of(sent), within_s=60 + runs * 0.01)
