@@ -140,11 +140,6 @@ def _source_fields(evaluation: str, scorer: str, kind: str, version: str) -> dic
     return {"evaluation": evaluation, "scorer": scorer, "type": kind, "version": version}
 
 
-def own_fields(result: Result) -> dict[str, Any]:
-    """What the results of a report do not share."""
-    return _source_fields(result.evaluation, result.scorer, result.type, result.version) | _outcome_fields(result)
-
-
 def _outcome_fields(result: Result) -> dict[str, Any]:
     """What the results of a report, or of a scorer, do not share."""
     outcome = result.outcome

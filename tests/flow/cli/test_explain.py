@@ -14,7 +14,8 @@ from otel_eval.app import ExplainedTrace, explain
 from otel_eval.cli import main
 from otel_eval.config import load
 from otel_eval.conventions import TABLES, Field
-from otel_eval.exporters.result_rows import own_fields
+from otel_eval.exporters.result_rows import result_fields
+from otel_eval.model import Report, Trajectory
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
@@ -55,7 +56,8 @@ def test_it_agrees_with_replay(path: Path, tmp_path: Path, capsys: pytest.Captur
     }
     keys = ("trace_id", "span_id", "agent", "evaluation", "scorer")
     facts = ("outcome", "value", "passed", "reason")
-    assert {key: [own_fields(each)[fact] for fact in facts] for key, each in results.items()} == {
+    blank = Report(Trajectory(), "", 0, ())
+    assert {key: [result_fields(blank, each)[fact] for fact in facts] for key, each in results.items()} == {
         tuple(row[key] for key in keys): [row[fact] for fact in facts] for row in replayed
     }
 
