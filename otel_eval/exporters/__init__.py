@@ -59,7 +59,7 @@ class Exporter(ABC):
     def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
         """After a restart: these reports of an earlier process are exported now, though they may have been exported before.
 
-        None: the journal was damaged, so that any result may come again.
+        None: the journal was damaged, so that any result may be exported again.
         """
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it

@@ -73,7 +73,7 @@ class Sender:
     Attributes:
         acknowledged: numbers of the runs of which every span was acknowledged.
         taken: spans that were acknowledged, each once.
-        answers: how often each answer was given: "ok", "refused", "lost" (no answer), "rejected" (for good).
+        answers: how many requests had each result: "ok", "refused", "lost" (no response), "rejected" (permanently).
     """
 
     def __init__(
