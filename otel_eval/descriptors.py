@@ -18,8 +18,6 @@ try:
 except ImportError:  # Windows
     resource = None
 
-__all__ = ["Connections", "Spare", "accept", "connections", "raise_limit", "soft_limit"]
-
 T = TypeVar("T")
 _log = logging.getLogger("otel_eval")
 

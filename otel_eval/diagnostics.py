@@ -22,8 +22,6 @@ from otel_eval.exporters.attributes import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Result, Skipped, Trajectory
 
-__all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext", "ResultCounts", "expect_no_spans", "named_scopes"]
-
 _log = logging.getLogger("otel_eval")
 
 

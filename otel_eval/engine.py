@@ -43,8 +43,6 @@ from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.trajectory import CUT, Plan, Run, build
 
-__all__ = ["Engine", "RunObserver", "result_id", "sampling_hash"]
-
 _PENDING: Final = Skipped("pending")
 _UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()

@@ -16,20 +16,6 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-__all__ = [
-    "ConfigError",
-    "InputError",
-    "OtelEvalError",
-    "Overloaded",
-    "RequestTooLarge",
-    "collect_errors",
-    "did_you_mean",
-    "holds_credentials",
-    "nearest",
-    "redacted",
-    "redacted_repr",
-]
-
 T = TypeVar("T")
 
 

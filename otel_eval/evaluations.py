@@ -10,8 +10,6 @@ from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Trajectory
 
-__all__ = ["FailedCondition", "Matcher", "RunFilter", "ScorerSet", "condition", "is_awaited"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
 
-__all__ = ["Alternatives", "alternatives_of", "captured", "fits", "glob", "glob_matcher"]
-
 
 def glob_matcher(*patterns: str) -> Callable[[str], object]:
     """A function that is truthy for texts that one of the patterns (`*`, `?`, `[…]`) matches completely; case-sensitive."""

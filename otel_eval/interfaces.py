@@ -13,39 +13,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
 
-__all__ = [
-    "DEPLOYMENT",
-    "LONG_TEXT",
-    "MOST_CRASHES",
-    "NO_RUN",
-    "STEP_LIMIT",
-    "TOO_LARGE",
-    "ClosedTrace",
-    "Crashes",
-    "Deployment",
-    "Frame",
-    "JoinedLog",
-    "LastEvaluation",
-    "LogFrame",
-    "LogReader",
-    "Part",
-    "Released",
-    "ResourceScope",
-    "Scorer",
-    "SpanEvent",
-    "SpanFrame",
-    "SpanReader",
-    "Steps",
-    "TooLarge",
-    "Wanted",
-    "all_but",
-    "constructor",
-    "copier",
-    "steps_of",
-    "steps_of_text",
-]
-
-
 LONG_TEXT: Final = 64
 """More bytes than the names by which instrumentations distinguish their spans; the extension has the same number."""
 

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import InputError
 
-__all__ = ["check_row", "merge_results"]
-
 Row = Mapping[str, Any]
 """The fields of one result, as JSON Lines have them."""
 

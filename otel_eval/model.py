@@ -11,30 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, Literal
 
-__all__ = [
-    "UNKNOWN_REASONS",
-    "UNRECORDED",
-    "Completeness",
-    "Evidence",
-    "Failed",
-    "Kind",
-    "NoRun",
-    "Outcome",
-    "Pending",
-    "Report",
-    "Result",
-    "Scored",
-    "SkipReason",
-    "Skipped",
-    "SpanRef",
-    "Stamp",
-    "ToolCall",
-    "ToolError",
-    "Trajectory",
-    "Unnamed",
-    "Unrecorded",
-]
-
 
 class Unrecorded(Enum):
     """The type of `UNRECORDED`: a value that was not recorded, which is not the same as null."""

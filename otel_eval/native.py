@@ -8,8 +8,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-__all__ = ["VERSION", "build_info", "extension"]
-
 VERSION: Final = "0.1.0"
 
 

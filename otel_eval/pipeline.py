@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from otel_eval.storage.durable import Durable
     from otel_eval.storage.in_progress import RecordedAttempts
 
-__all__ = ["FOREVER", "Pipeline"]
-
 FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")

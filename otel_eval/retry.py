@@ -21,22 +21,6 @@ import opentelemetry.context as api
 from opentelemetry.context import attach, detach, set_value
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-__all__ = [
-    "AcceptedBefore",
-    "Attempts",
-    "Backoff",
-    "ExportResult",
-    "Place",
-    "RetryPolicy",
-    "SignalHistory",
-    "Status",
-    "delays",
-    "reason_of",
-    "retry_after_s",
-    "suppress_instrumentation",
-    "suppress_tracing",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:

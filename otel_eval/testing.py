@@ -14,8 +14,6 @@ from typing import Any
 
 from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
 
-__all__ = ["call", "trajectory"]
-
 
 def call(
     name: str,

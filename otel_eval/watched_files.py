@@ -14,8 +14,6 @@ from typing import Final, Generic, TypeVar
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["Stamp", "WatchedFiles", "file_stamp", "read_regular_file"]
-
 _log = logging.getLogger("otel_eval")
 
 Stamp = tuple[int, int, int]

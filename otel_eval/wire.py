@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["MASK64", "WireField", "fields", "read_varint", "sized", "varint"]
-
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
 MASK64: Final = (1 << 64) - 1
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have

@@ -14,8 +14,6 @@ from opentelemetry import trace
 
 from otel_eval.errors import OtelEvalError
 
-__all__ = ["VARIABLE", "EvalInstrumentor"]
-
 VARIABLE: Final = "OTEL_EVAL_CONFIG"
 
 _log = logging.getLogger("otel_eval")

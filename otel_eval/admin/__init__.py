@@ -21,8 +21,6 @@ from otel_eval.errors import ConfigError
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.native import build_info
 
-__all__ = ["AdminServer", "Readiness", "status_fields"]
-
 # Counts that mean that something is not scored, not whole or not delivered, with the reason.
 DROPS: Final[Mapping[str, str]] = {
     "rejected_spans": "unusable ids or fields",

@@ -36,8 +36,6 @@ from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
 from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
 
-__all__ = ["EvalSpanExporter"]
-
 _DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
 _DECISION_WAIT_PARTIAL_S: Final = 1.0
 _TICK_S: Final = 0.05

@@ -24,8 +24,6 @@ from otel_eval.watched_files import WatchedFiles, read_regular_file
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
 
-__all__ = ["Clients", "dataset_counts", "judges_of", "open_dataset", "open_judge"]
-
 _log = logging.getLogger("otel_eval")
 
 _Endpoint = tuple[str, str, str | None]  # its place in the configuration, its block, its key if that is a variable

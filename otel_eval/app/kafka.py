@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.model import Report
 
-__all__ = ["KafkaIntake"]
-
 _ENCODINGS: Final = {"otlp_proto": Encoding.PROTOBUF, "otlp_json": Encoding.JSON}
 
 

@@ -29,8 +29,6 @@ from otel_eval.trajectory import build
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["EvalSpanProcessor", "trajectories"]
-
 _MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
 _FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from otel_eval.exporters import Exporter
     from otel_eval.judges import AsyncEvaluator
 
-__all__ = ["NEEDS_RESTART", "Server", "why_no_span"]
-
 NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
 
 _REQUESTS: Final = (

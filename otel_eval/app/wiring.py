@@ -32,19 +32,6 @@ from otel_eval.trajectory import ALL_NEEDS, Plan
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
 
-__all__ = [
-    "MOST_HUNG",
-    "ExpectedResults",
-    "GuardedScorer",
-    "config_schema",
-    "engine_of",
-    "guarded",
-    "later_of",
-    "limits_of",
-    "plan_of",
-    "tables_of",
-]
-
 _log = logging.getLogger("otel_eval")
 
 

@@ -24,8 +24,6 @@ from otel_eval.native import build_info
 if TYPE_CHECKING:
     from otel_eval.config import EvalConfig
 
-__all__ = ["OutputClosed", "cli", "main"]
-
 _FORMAT: Final = click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
 )

@@ -15,8 +15,6 @@ from otel_eval.evaluations import FailedCondition
 from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
 from otel_eval.trajectory import Ignored, SpanExplanation, TraceExplanation
 
-__all__ = ["Disclosure", "closing_lines", "explanation_block", "tested_attributes"]
-
 _MOST_NAMES: Final = 12
 _MOST_KEYS: Final = 40
 _DEEPEST: Final = 12

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from otel_eval.app.server import Server
     from otel_eval.app.workers.front import FrontServer
 
-__all__ = ["drain", "run"]
-
 _log = logging.getLogger("otel_eval")
 
 # Kubernetes sends SIGKILL 30 s after SIGTERM by default: stopping must end by itself before that.

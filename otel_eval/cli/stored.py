@@ -21,8 +21,6 @@ from otel_eval.exporters.result_rows import encoded, rows_of
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.scorers import summarize
 
-__all__ = ["show_explanations", "show_scores", "show_trajectories"]
-
 _NOTHING_EVALUATED: Final = 3  # exit code
 _MOST_FAILURES: Final = 20
 

@@ -22,8 +22,6 @@ from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http
 from otel_eval.retry import ExportResult, Place, reason_of
 
-__all__ = ["AnnotationExporter", "response_result"]
-
 _MOST_REVISED: Final = 50_000  # results whose last revision is remembered; there are few with any above 0
 _MOST_SUSPECTS: Final = 8
 _MOST_WAITING: Final = 10_000

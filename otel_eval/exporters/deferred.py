@@ -11,8 +11,6 @@ from typing import Final
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, Place, RetryPolicy, delays
 
-__all__ = ["DeferredReports", "parts_of", "refusals_of", "results_of"]
-
 
 @dataclass(slots=True)
 class _Deferred:

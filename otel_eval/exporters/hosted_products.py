@@ -29,8 +29,6 @@ from otel_eval.otlp.client import http_result
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import ExportResult
 
-__all__ = ["DatadogExporter", "LangfuseExporter", "LangsmithExporter", "LogfireExporter"]
-
 
 class LangfuseExporter(AnnotationExporter):
     """Sends scores to Langfuse, one in a request."""

@@ -22,8 +22,6 @@ from otel_eval.exporters.result_rows import encoded, line_of, lines_of, result_f
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
 
-__all__ = ["OWNER_ONLY", "ChangedLinesExporter", "DeadLetterFile", "JsonLinesExporter", "JsonLinesFile"]
-
 with suppress(ImportError):  # Windows
     from fcntl import LOCK_EX, LOCK_UN, flock, lockf
 

@@ -19,8 +19,6 @@ from otel_eval.retry import ExportResult
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
-__all__ = ["ClientLog", "KafkaTopicExporter", "key_of_row", "producer_settings"]
-
 _KEY: Final = ("trace_id", "span_id", "evaluation", "scorer", "spans_digest")
 _LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records that were given up
 # What is wrong with the record itself. Everything else may pass, or an operator can repair it: credentials, topics, replicas.

@@ -12,19 +12,6 @@ from typing import Any, Final
 from otel_eval.exporters import attributes as names
 from otel_eval.model import UNKNOWN_REASONS, Failed, Outcome, Report, Result, Scored, Skipped
 
-__all__ = [
-    "KnownScorers",
-    "Score",
-    "ScoreKey",
-    "clean",
-    "key_of",
-    "name_problem",
-    "problem_of",
-    "score_of",
-    "shows_something",
-    "summarized",
-]
-
 _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 4096  # bytes of an explanation
 _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")

@@ -22,8 +22,6 @@ from otel_eval.model import Failed, Scored
 from otel_eval.otlp.endpoint import Endpoint, HttpResponse
 from otel_eval.retry import ExportResult
 
-__all__ = ["RESERVED", "MlflowExporter", "PhoenixExporter"]
-
 RESERVED = "note"
 """The name of annotations that Phoenix keeps for people's notes, and refuses here."""
 

@@ -17,9 +17,6 @@ from typing import Final
 
 from otel_eval.errors import InputError, RequestTooLarge
 
-__all__ = ["MalformedRequest", "RequestHead", "body_reader", "read_head"]
-
-
 _LONGEST: Final = 65536  # of a line
 _MOST: Final = 100  # headers
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"

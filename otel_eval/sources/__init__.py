@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:  # what reads spans of the process needs no wire format
     from otel_eval.otlp import SpanBatch
 
-__all__ = ["Consumer", "Source"]
-
 
 class Consumer(Protocol):
     """Takes the items of a request. When a call returns, the request is acknowledged.

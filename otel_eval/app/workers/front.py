@@ -37,8 +37,6 @@ from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.storage.directory import claim_split
 from otel_eval.wire import fields, sized
 
-__all__ = ["FrontServer", "SplittingHandler", "part_of", "split_request", "split_request_python"]
-
 T = TypeVar("T")
 
 _THREADS: Final = 8  # for each worker; most of them wait for it

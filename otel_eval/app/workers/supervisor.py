@@ -25,8 +25,6 @@ from otel_eval.otlp import Signal
 from otel_eval.retry import Backoff, RetryPolicy
 from otel_eval.sources.receiver.export_handler import ExportResponse
 
-__all__ = ["SupervisedWorker", "WorkerProcess"]
-
 _log = logging.getLogger("otel_eval")
 
 _LOOK_S: Final = 1.0

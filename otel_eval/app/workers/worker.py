@@ -26,8 +26,6 @@ from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.otlp import Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
 
-__all__ = ["Worker", "work"]
-
 _STOP_S: Final = 10.0  # to end in when the front is gone
 _MARGIN_S: Final = 2.0
 

@@ -12,8 +12,6 @@ from typing import Final
 from otel_eval.conventions.builtin import frameworks, genai, openinference, vendors
 from otel_eval.conventions.table import Convention
 
-__all__ = ["TABLES"]
-
 TABLES: Final[tuple[Convention, ...]] = (
     vendors.LANGFUSE,
     *openinference.DIALECTS,

@@ -25,8 +25,6 @@ from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.otlp.tls import Validity, validity_of
 from otel_eval.watched_files import WatchedFiles, read_regular_file
 
-__all__ = ["BearerTokens", "Certificates", "Tls"]
-
 
 def _content(where: str, file: str, most: int, limit: str, remedy: str) -> bytes:
     """What a configured file holds, which must not be longer than `most` bytes."""

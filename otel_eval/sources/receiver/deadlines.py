@@ -15,8 +15,6 @@ from typing import Final
 
 from otel_eval.sources.receiver.memory import RssMonitor
 
-__all__ = ["Deadlines"]
-
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.25  # in which a usual message arrives as a whole
 _PRESSED_LOOK_S: Final = 0.02  # while more wait than can be bounded otherwise: how long the process grows unnoticed

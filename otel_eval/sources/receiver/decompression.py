@@ -15,8 +15,6 @@ from typing import Any, Final
 from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.sources.receiver.memory import Reservation
 
-__all__ = ["decompress", "detect_compression", "supported_encodings"]
-
 _PIECE: Final = 4 * 1024 * 1024
 _FED: Final = 16 * 1024  # what follows a member is copied at its end: of a body of many small ones, this much each time
 _WBITS: Final = {"gzip": 31, "deflate": 15}

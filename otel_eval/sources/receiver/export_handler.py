@@ -31,18 +31,6 @@ from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
-__all__ = [
-    "DecodingHandler",
-    "ExportHandler",
-    "ExportResponse",
-    "ExportStatus",
-    "InternalError",
-    "ReceiverLimits",
-    "Relay",
-    "add_counts",
-    "counts_by_transport",
-]
-
 
 class ExportStatus(Enum):
     """The outcome of a request; only after RETRYABLE may the client send it again."""

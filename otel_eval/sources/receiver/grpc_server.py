@@ -27,8 +27,6 @@ from otel_eval.sources.receiver.memory import Reservation, RssMonitor
 from otel_eval.sources.receiver.responses import retry_info, status, success
 from otel_eval.wire import sized
 
-__all__ = ["HEALTH", "HEALTH_CHECK", "OtlpGrpcServer", "health_handler"]
-
 _SERVICES: Final = {
     Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
     Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",

@@ -20,8 +20,6 @@ from otel_eval.sources.receiver.export_handler import ExportHandler, ExportRespo
 from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.sources.receiver.responses import serialized, status, success
 
-__all__ = ["OtlpHttpServer"]
-
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}

@@ -22,8 +22,6 @@ from typing import Any, Final, Self
 
 from otel_eval.errors import Overloaded
 
-__all__ = ["IdleMemory", "MemoryLimiter", "Reservation", "RssMonitor", "resident", "trim_malloc", "tune_gc", "tune_malloc"]
-
 
 class Reservation:
     """The room that one request holds; given back when the `with` block ends."""

@@ -16,8 +16,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
 
-__all__ = ["retry_info", "serialized", "status", "success"]
-
 _RESPONSES: Final[dict[Signal, tuple[Any, str]]] = {
     Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
     Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
