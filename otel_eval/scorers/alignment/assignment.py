@@ -52,7 +52,7 @@ def lowest(bits: int) -> int:
 
 
 _NOTHING: Final = -1
-_ROW: Final = 16  # steps that a row costs beside its columns
+_ROW: Final = 6  # steps that a row costs beside its columns
 _VISIT: Final = 5  # steps for one row on the way to a column, where all weigh the same
 
 
@@ -293,49 +293,6 @@ class UnweightedAssignment:
         # No free column can be reached from these, and never will be: the rows that own them reach only each other's.
         self._open &= ~seen
         return False
-
-    def exchange(self, row: int) -> int:
-        """One more row; the row that has to do without for it, or -1 if none has.
-
-        That is the row itself where it has no column, or else, of all rows that could make room for it, the first that was added.
-        """
-        self.work.take(_VISIT)
-        new = len(self._rows)
-        self._rows.append(row)
-        self._column.append(_NOTHING)
-        came_from: dict[int, int] = {}  # column → the row it was reached from
-        queue, seen, first = [new], 0, new
-        for each in queue:
-            ahead = self._rows[each] & ~seen
-            free = ahead & self._free
-            if free:
-                column = lowest(free)
-                self._free ^= 1 << column
-                came_from[column] = each
-                self._trace(column, came_from, new)
-                return _NOTHING
-            seen |= ahead
-            self.work.take(_VISIT * ahead.bit_count())
-            while ahead:
-                column = lowest(ahead)
-                ahead &= ahead - 1
-                came_from[column] = each
-                queue.append(self._owner[column])
-        first = min(queue)
-        if first != new:
-            column, self._column[first] = self._column[first], _NOTHING
-            self._trace(column, came_from, new)
-        return first
-
-    def _trace(self, column: int, came_from: Mapping[int, int], start: int) -> None:
-        """Hand columns on along the way that a row reached this one."""
-        while True:
-            row = came_from[column]
-            before, self._column[row] = self._column[row], column
-            self._owner[column] = row
-            if row == start:
-                return
-            column = before
 
     def _hand_on(self, path: list[int], columns: list[int]) -> None:
         for row, column in zip(path, columns, strict=True):

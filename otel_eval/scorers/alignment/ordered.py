@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from otel_eval.interfaces import Steps
 from otel_eval.scorers.alignment.assignment import WeightedAssignment, assign, assign_masks, positions
-from otel_eval.scorers.alignment.lcs import Pairs, common_of_masks, common_of_masks_in_groups
+from otel_eval.scorers.alignment.lcs import Pairs, common_of_masks
 from otel_eval.scorers.alignment.partial_order import walk
 
 Rows = Sequence[Mapping[int, float]]
@@ -18,7 +18,7 @@ Rows = Sequence[Mapping[int, float]]
 _CLOSE = 1e-12  # sums of the same weights in another order differ by less
 _COPIED = 30  # numbers that are copied at the cost of a step
 _PASSED = 3  # numbers that are looked at once more at the cost of a step
-_ROW = 10  # steps for a row of a group
+_ROW = 5  # steps for a row of a group
 _SEEN = 4  # bits that are looked at one by one at the cost of a step
 _BIT = 50  # bits that are turned at the cost of a step
 
@@ -34,20 +34,15 @@ def align_masks_in_order(
     work = work or Steps()
     if len(groups) <= 1 or len(batches) <= 1:
         return assign_masks(masks, columns, work)
-    if len(groups) < len(masks) and len(batches) < columns:
-        work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
-        known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
-        rows = [known[mask] for mask in masks]
-        turned = transpose_bits(masks, columns)
-        return walk(rows, groups, batches, work=work, least=len(common_of_masks(len(masks), turned)))
-    if len(groups) < len(masks):
-        found = common_of_masks_in_groups(columns, masks, groups, work)
-        return sorted((row, column) for column, row in found)
-    work.take(len(masks) * columns // _BIT)
-    by_column = transpose_bits(masks, columns)
-    if len(batches) == columns:
-        return common_of_masks(len(masks), by_column)
-    return common_of_masks_in_groups(len(masks), by_column, batches, work)
+    if len(groups) == len(masks) and len(batches) == columns:
+        work.take(len(masks) * columns // _BIT)
+        return common_of_masks(len(masks), transpose_bits(masks, columns))
+    work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
+    known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
+    rows = [known[mask] for mask in masks]
+    if len(groups) == len(masks) or len(batches) == columns:
+        return align_in_order(rows, groups, batches, work=work)
+    return walk(rows, groups, batches, work=work, least=len(common_of_masks(len(masks), transpose_bits(masks, columns))))
 
 
 def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None) -> Pairs:

@@ -182,19 +182,6 @@ def test_an_assignment_of_bits_is_the_largest_after_every_row(rows):
         had = {each for each, _ in pairs}
 
 
-@given(st.lists(st.integers(0, 2**4 - 1), max_size=7))
-def test_a_row_that_is_added_later_takes_the_place_of_the_earliest(rows):
-    """So that of all largest assignments the one with the latest rows is left."""
-    assigned = UnweightedAssignment(4)
-    for row in rows:
-        out = assigned.exchange(row)
-        assert out < len(rows)
-    kept = [row for row, _ in assigned.pairs()]
-    best = UnweightedAssignment(4)
-    wanted = [at for at in range(len(rows) - 1, -1, -1) if best.add(rows[at])]
-    assert kept == sorted(wanted)
-
-
 @given(st.lists(st.integers(0, 2**9 - 1), max_size=9))
 def test_bits_are_turned(rows):
     """Rows to columns and back."""

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.interfaces import Steps
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.alignment.assignment import WeightedAssignment
-from otel_eval.scorers.alignment.lcs import common_of_masks_in_groups, prepare
-from otel_eval.scorers.alignment.ordered import align_in_order
+from otel_eval.scorers.alignment.lcs import prepare
+from otel_eval.scorers.alignment.ordered import align_masks_in_order
 from otel_eval.scorers.alignment.partial_order import walk
 from otel_eval.testing import call, trajectory
 
@@ -252,31 +251,6 @@ def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
     assert sorted(pairs) == [(0, 2), (1, 3), (2, 4), (3, 5)]
 
 
-def in_groups(expected, actual, batches):
-    """The pairs of names."""
-    masks = prepare(expected).masks
-    return common_of_masks_in_groups(len(expected), [masks.get(name, 0) for name in actual], batches, Steps())
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from("ab"), max_size=9), st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.integers(1, 4)))
-def test_names_in_batches_are_aligned_as_their_weights_are(expected, actual, sizes):
-    """Two ways to the same value: bit rows, and weights row by row."""
-    batches, at = [], 0
-    for size in [*sizes, *[1] * len(actual)]:
-        if at < len(actual):
-            batches.append(range(at, min(len(actual), at + size)))
-            at = batches[-1].stop
-    pairs = in_groups(expected, actual, batches)
-    rows = [{column: 1.0 for column, name in enumerate(actual) if name == wanted} for wanted in expected]
-    alone = [range(row, row + 1) for row in range(len(rows))]
-    assert len(pairs) == len(align_in_order(rows, alone, batches))
-    assert all(expected[row] == actual[column] for row, column in pairs)
-    place = [number for number, batch in enumerate(batches) for _ in batch]
-    assert [place[column] for _, column in pairs] == sorted(place[column] for _, column in pairs)
-    assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
-
-
 @pytest.mark.parametrize(
     ("expected", "actual", "sizes", "pairs"),
     [
@@ -290,4 +264,6 @@ def test_of_names_in_batches_that_fit_in_several_ways_always_the_same_are_paired
     """Calls of one name in the order in which they were made."""
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
     groups = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    assert in_groups(expected, actual, groups) == pairs
+    masks = [prepare(actual).masks.get(name, 0) for name in expected]
+    alone = [range(row, row + 1) for row in range(len(expected))]
+    assert align_masks_in_order(masks, len(actual), alone, groups) == pairs
