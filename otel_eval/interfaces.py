@@ -63,6 +63,11 @@ class SpanReader(Protocol):
         ...
 
     @property
+    def parent_is_remote(self) -> bool | None:
+        """What the span's flags say of its parent; None if they say nothing."""
+        ...
+
+    @property
     def start_ns(self) -> int: ...
     @property
     def end_ns(self) -> int: ...
@@ -139,10 +144,6 @@ class ResourceScope(Protocol):
 
     def rank(self, payload: Any) -> tuple[Any, ...]:
         """Of two spans with one id the greater rank counts: (end, number of attributes, bytes)."""
-        ...
-
-    def parent_is_remote(self, payload: Any) -> bool | None:
-        """What the span's flags say of its parent; None if they say nothing."""
         ...
 
 

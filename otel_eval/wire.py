@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
+# Tag and length of a field, by its number and size: of nearly all fields that are written.
+_HEADS: Final = tuple(tuple(bytes((number << 3 | 2, size)) for size in range(0x80)) for number in range(0x10))
 MASK64: Final = (1 << 64) - 1
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
 _FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # bytes by the kind of the field; of groups only the tags of beginning and end
@@ -46,7 +48,10 @@ def varint(number: int) -> bytes:
 
 def sized(number: int, content: bytes) -> bytes:
     """A length-delimited field."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
+    size = len(content)
+    if size < 0x80 and number < 0x10:
+        return _HEADS[number][size] + content
+    return varint(number << 3 | 2) + varint(size) + content
 
 
 class WireField(NamedTuple):
@@ -65,8 +70,9 @@ def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
         ValueError: a field is cut short or of an unknown kind.
     """
     while at < end:
-        start = at
-        tag, at = _number(body, at)
+        start, tag = at, body[at]
+        # Nearly every tag is one byte, and a call for each costs more than the rest of the walk.
+        tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
         kind = tag & 7
         if kind == 2:
             size, at = _number(body, at)

@@ -300,11 +300,9 @@ def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | Non
         frame: the span; its parent's id is not empty.
         view: the span's reader, where there is one already.
     """
-    _, payload, resource_scope = frame
-    remote = resource_scope.parent_is_remote(payload)
-    if remote is None:
-        return (view or resource_scope.view(payload)).span_kind in _ENTRY_KINDS or None
-    return remote
+    view = view or frame[2].view(frame[1])
+    remote = view.parent_is_remote
+    return view.span_kind in _ENTRY_KINDS or None if remote is None else remote
 
 
 def is_local_root(frame: Frame, view: SpanReader | None = None) -> bool:

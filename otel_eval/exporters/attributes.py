@@ -7,14 +7,13 @@ the target of an evaluation.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from otel_eval.exporters.result_rows import shared_fields
+from otel_eval.exporters.result_rows import compact_json, shared_fields
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
@@ -35,10 +34,10 @@ TOOL_NAME: Final = "gen_ai.tool.name"
 EVALUATION: Final = "otel_eval.evaluation"
 SCORER_TYPE: Final = "otel_eval.scorer.type"
 OUTCOME: Final = "otel_eval.outcome"
+_KIND: Final = (NAME, SCORE_LABEL, ERROR_TYPE, SCORER_TYPE, "otel_eval.scorer.version", OUTCOME, "otel_eval.skip.reason")
 SERVICE: Final = "otel_eval.service"
 SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
 _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str, separators=(",", ":"))  # making one costs more than using it
 
 SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
@@ -112,22 +111,20 @@ def run_attributes(report: Report) -> dict[str, Any]:
 
 def result_attributes(result: Result) -> dict[str, Any]:
     """What is a result's own in its event."""
-    return kind_attributes(result) | outcome_attributes(result)
+    return kind_attributes(kind_of(result)) | outcome_attributes(result)
 
 
-def kind_attributes(result: Result) -> dict[str, Any]:
-    """What results of one kind share; there are few kinds."""
+def kind_attributes(kind: tuple[str, ...]) -> dict[str, Any]:
+    """What results of one kind, as of `kind_of`, share."""
+    return {name: sendable(value) for name, value in zip(_KIND, kind, strict=True) if value}
+
+
+def kind_of(result: Result) -> tuple[str, ...]:
+    """The values of attributes of which there are few combinations, so that encoding can remember them; "" for none."""
     outcome = result.outcome
-    named = {
-        NAME: sendable(result.scorer),
-        SCORE_LABEL: label_of(result),
-        ERROR_TYPE: sendable(outcome.error_type) if isinstance(outcome, Failed) else "",
-        SCORER_TYPE: result.type,
-        "otel_eval.scorer.version": result.version,
-        OUTCOME: outcome_of(result),
-        "otel_eval.skip.reason": outcome.reason if isinstance(outcome, Skipped) else "",
-    }
-    return {key: value for key, value in named.items() if value != ""}
+    error = outcome.error_type if isinstance(outcome, Failed) else ""
+    reason = outcome.reason if isinstance(outcome, Skipped) else ""
+    return result.scorer, label_of(result), error, result.type, result.version, outcome_of(result), reason
 
 
 def outcome_attributes(result: Result) -> dict[str, Any]:
@@ -138,19 +135,14 @@ def outcome_attributes(result: Result) -> dict[str, Any]:
         "otel_eval.threshold": result.threshold,
         "gen_ai.evaluation.explanation": sendable(explanation_of(result)) or None,
         "otel_eval.result_id": result.result_id or None,
-        "otel_eval.details": sendable(as_json(outcome.details)) if outcome.details else None,
+        "otel_eval.details": sendable(compact_json(outcome.details)) if outcome.details else None,
     }
     return {key: value for key, value in named.items() if value is not None}
 
 
 def _primitive(value: Any) -> Any:
     """The value if an attribute can hold it, else its JSON."""
-    return value if value is None or isinstance(value, str | bool | int | float) else as_json(value)
-
-
-def as_json(details: Any) -> str:
-    """Details as the text that is sent."""
-    return _ENCODER.encode(details)
+    return value if value is None or isinstance(value, str | bool | int | float) else compact_json(value)
 
 
 def sendable(text: str) -> str:

@@ -129,17 +129,16 @@ def events_of(report: Report) -> bytes:
     head = b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _EVENT_NAME
     head += _pairs(names.run_attributes(report))
     return b"".join(
-        [sized(_EVENTS, head + _kind(result) + _pairs(names.outcome_attributes(result))) for result in report.results]
+        [
+            sized(_EVENTS, head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result)))
+            for result in report.results
+        ]
     )
 
 
-def _kind(result: Result) -> bytes:
-    return _encoded(tuple(names.kind_attributes(result).items()))
-
-
 @lru_cache(maxsize=1024)  # no more than scorers in the configuration have kinds of outcomes
-def _encoded(attributes: tuple[tuple[str, Any], ...]) -> bytes:
-    return _pairs(dict(attributes))
+def _kind(kind: tuple[str, ...]) -> bytes:
+    return _pairs(names.kind_attributes(kind))
 
 
 def _pairs(attributes: Mapping[str, Any]) -> bytes:

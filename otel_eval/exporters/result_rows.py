@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import c_encode_basestring, c_make_encoder  # type: ignore[attr-defined]  # of CPython; other Pythons: None
@@ -48,9 +48,35 @@ def duration_ms(run: Trajectory) -> float | None:
     return None if start is None or not end or end < start else (end - start) / 1e6
 
 
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str, check_circular=False)
-# `encode` makes a new encoder in C for each text, which costs as much as using it for a short one.
-_TO_JSON: Final = c_make_encoder and c_make_encoder(None, str, c_encode_basestring, None, ": ", ", ", False, False, False)
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _encoder(item: str, key: str) -> Callable[[Any], str]:
+    """Makes strict JSON with these separators; numbers that JSON has no name for become null."""
+    plain = json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, default=str, check_circular=False, separators=(item, key)
+    ).encode
+    # `encode` makes a new encoder in C for each text, which costs as much as using it for a short one.
+    made = c_make_encoder and c_make_encoder(None, str, c_encode_basestring, None, key, item, False, False, False)
+
+    def encode(value: Any) -> str:
+        try:
+            return "".join(made(value, 0)) if made else plain(value)
+        except ValueError:
+            return plain(_finite(value))
+
+    return encode
+
+
+_json: Final = _encoder(", ", ": ")
+compact_json: Final = _encoder(",", ":")
+
+
 # DEL and the C1 controls (with U+0085), line and paragraph separators, bidirectional embeddings, overrides and isolates: they
 # control terminals, end lines in some readers, or show text in another order than it has. Lone surrogates have no UTF-8.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -167,13 +193,6 @@ def line_of(fields: dict[str, Any]) -> str:
     return _safe(_json(fields))
 
 
-def _json(fields: dict[str, Any]) -> str:
-    try:
-        return "".join(_TO_JSON(fields, 0)) if _TO_JSON else _ENCODER.encode(fields)
-    except ValueError:
-        return _ENCODER.encode(_finite(fields))
-
-
 def _safe(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
@@ -192,11 +211,3 @@ def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
     """The rows as lines."""
     # Each line as bytes at once: a line can be long, and all of them as text beside the bytes would take twice as much.
     return b"".join([_bytes(_json(row) + "\n") for row in rows])
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

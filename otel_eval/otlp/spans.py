@@ -83,6 +83,12 @@ class OtlpSpanReader:
         """The message of the status, or ""."""
         return text(self._status().message)
 
+    @property
+    def parent_is_remote(self) -> bool | None:
+        """Whether the flags mark the parent as remote; None from senders that do not set them."""
+        flags: int = self._head.flags
+        return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
+
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
         return _chosen(self._head.attributes, wanted)
@@ -167,11 +173,6 @@ class OtlpResourceScope:
         """End, number of attributes, bytes."""
         head = parse_span(payload)
         return head.end, len(head.attributes), payload
-
-    def parent_is_remote(self, payload: bytes) -> bool | None:
-        """Whether the flags mark the parent as remote; None from senders that do not set them."""
-        flags: int = parse_span(payload).flags
-        return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
 
 
 _cached: Final = lru_cache(maxsize=_CACHED_SCOPES)(OtlpResourceScope)

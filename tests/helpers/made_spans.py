@@ -19,7 +19,7 @@ class FakeSpan:
         self.span_kind: int = fields.get("kind", 1)
         self.status_code: int = fields.get("status", 0)
         self.status_message: str = fields.get("message", "")
-        self.remote: bool | None = fields.get("remote")
+        self.parent_is_remote: bool | None = fields.get("remote")
         self.given: Mapping[str, Any] = fields.get("attributes", {})
         self.given_events: Sequence[SpanEvent] = fields.get("events", ())
         self.resource_scope = FakeResourceScope(fields.get("service", "test"), fields.get("scope", "test"))
@@ -52,10 +52,6 @@ class FakeResourceScope:
     def rank(self, payload: FakeSpan) -> tuple[Any, ...]:
         """End, number of attributes, then the text of all of them."""
         return (payload.end_ns, len(payload.given), repr(sorted(payload.given.items())))
-
-    def parent_is_remote(self, payload: FakeSpan) -> bool | None:
-        """As given."""
-        return payload.remote
 
 
 def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> FakeSpan:

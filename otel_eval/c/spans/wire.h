@@ -16,6 +16,7 @@ typedef struct {
     Range attributes, events; /* from the tag of the first one to behind the last one; nothing else lies between */
     uint64_t start, end;
     int kind;
+    unsigned flags;
 } Head;
 
 /* A length and the bytes it counts, within `in`; 0 if there are fewer, or the length takes more than four bytes. */
@@ -90,10 +91,11 @@ static int take_one(Range *in, Bytes tag, Range *all)
     return 1;
 }
 
-static int take_flags(Range *in)
+static int take_flags(Range *in, unsigned *flags)
 {
     if (in->end - in->at < 5 || *in->at != 0x01)
         return 0;
+    *flags = (unsigned)in->at[2] << 8; /* of the lower byte nothing is read */
     in->at += 5;
     return 1;
 }
@@ -122,7 +124,7 @@ static int walk_span(Range in, Head *head)
         case 0x50: /* dropped attributes, events, links */
         case 0x60:
         case 0x70: known = take_varint(&in, &number) && number <= UINT32_MAX; break;
-        case 0x85: known = take_flags(&in); break;
+        case 0x85: known = take_flags(&in, &head->flags); break;
         default: break;
         }
         if (!known)

@@ -270,6 +270,12 @@ class SdkSpanReader:
         return int(self._span.kind.value) + 1
 
     @property
+    def parent_is_remote(self) -> bool | None:
+        """Whether the span's parent is in another process; None if it has none."""
+        parent = self._span.parent
+        return None if parent is None else bool(parent.is_remote)
+
+    @property
     def start_ns(self) -> int:
         """Unix nanoseconds, 0 if it was not recorded."""
         return self._span.start_time or 0
@@ -338,10 +344,6 @@ class SdkResourceScope:
         view = SdkSpanReader(payload)
         rank = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
         return (view.end_ns, len(items), repr(rank).encode())
-
-    def parent_is_remote(self, payload: ReadableSpan) -> bool | None:
-        """Whether the span's parent is in another process; None if it has none."""
-        return None if payload.parent is None else bool(payload.parent.is_remote)
 
 
 class SdkResourceScopes:

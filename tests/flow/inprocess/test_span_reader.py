@@ -61,7 +61,7 @@ def told(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
         resource_scope.service,
         resource_scope.scope_name,
     ]
-    remote = resource_scope.parent_is_remote(payload) if parent else None
+    remote = view.parent_is_remote if parent else None
     return [trace_id, span_id, parent, *facts, *contents, remote]
 
 

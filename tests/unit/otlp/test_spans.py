@@ -294,7 +294,7 @@ def test_numbers_that_are_none_survive() -> None:
 def test_flags_say_whether_the_parent_is_remote(flags: int, remote: bool | None) -> None:
     """Only if they say that they know; future bits do not matter."""
     payload, resource_scope = framed_span(Span(flags=flags | 0x80000000))
-    assert resource_scope.parent_is_remote(payload) is remote
+    assert resource_scope.view(payload).parent_is_remote is remote
 
 
 def test_a_later_end_then_more_attributes_outrank() -> None:
