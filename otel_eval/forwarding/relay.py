@@ -48,7 +48,7 @@ class ForwardingRelay:
     def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
         """Journal a request that assembly does not take."""
         if self._durable is not None and ack is not None:
-            self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, "protobuf", body), ack), ()))
+            self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, body), ack), ()))
 
 
 def _kept(origin: Any, ack: Ack | None) -> Any:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
-from otel_eval.otlp.otlp_json import load_json, read_document, read_logs_json, read_traces_json
+from otel_eval.otlp.otlp_json import Rewritten, load_json, read_document, read_json, rewrite
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
 from otel_eval.otlp.spans import NATIVE
 
@@ -19,6 +18,7 @@ __all__ = [
     "UNLIMITED",
     "Encoding",
     "RawRequest",
+    "Rewritten",
     "Signal",
     "SpanBatch",
     "content_size",
@@ -26,13 +26,13 @@ __all__ = [
     "load_json",
     "protobuf_decoded_size",
     "read_document",
+    "read_json",
     "read_logs",
-    "read_logs_json",
     "read_request",
     "read_traces",
-    "read_traces_json",
     "reserialize_logs",
     "reserialize_traces",
+    "rewrite",
 ]
 
 
@@ -52,19 +52,10 @@ class Encoding(StrEnum):
 
 
 class RawRequest(NamedTuple):
-    """A request as it was decoded: what it carries, how it is written, its bytes."""
+    """A request in protobuf: what it carries, its bytes."""
 
     signal: str
-    encoding: str
     body: bytes
-
-
-_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], SpanBatch]]] = {
-    (Signal.TRACES, Encoding.PROTOBUF): read_traces,
-    (Signal.TRACES, Encoding.JSON): read_traces_json,
-    (Signal.LOGS, Encoding.PROTOBUF): read_logs,
-    (Signal.LOGS, Encoding.JSON): read_logs_json,
-}
 
 
 def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBatch:
@@ -73,6 +64,7 @@ def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBat
     Raises:
         InputError: its body cannot be read.
     """
-    batch = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body, max_attributes)
+    read = read_logs if origin.signal == Signal.LOGS else read_traces
+    batch = read(origin.body, max_attributes)
     batch.origin = origin
     return batch

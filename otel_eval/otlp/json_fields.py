@@ -2,8 +2,7 @@
 
 Fields are written in the order of their numbers and defaults are left out, as protobuf itself does: the same message sent as JSON
 and as protobuf becomes the same bytes. Unknown fields are ignored, as the specification asks. Lenient where senders are known to
-differ: snake_case keys, enum names, numbers as text, null. Every `write_*` takes a field number and a JSON value, and raises
-InputError with what it expected.
+differ: snake_case keys, enum names, numbers as text, null.
 """
 
 from __future__ import annotations
@@ -23,7 +22,13 @@ from otel_eval.errors import InputError
 from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import MASK64, sized, varint
 
+Encode = Callable[[Any], bytes]
+"""A JSON value as the content of a field, after its tag. Raises InputError with what it expected."""
+
 Write = Callable[[int, Any], bytes]
+"""A whole field: takes its number and its JSON value."""
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # how fields stand on the wire
 
 
 def read_integer(value: Any, low: int, high: int) -> int:
@@ -41,40 +46,62 @@ def read_integer(value: Any, low: int, high: int) -> int:
     return number
 
 
-def write_text(number: int, value: Any) -> bytes:
-    """A string."""
-    if not isinstance(value, str):
-        raise InputError("expected a string")
-    return sized(number, value.encode("utf-8", "replace")) if value else b""
+def _integers(low: int, high: int, encode: Callable[[int], bytes]) -> Encode:
+    """Integers within bounds."""
+    return lambda value: encode(read_integer(value, low, high))
 
 
-def write_enum(names: Mapping[str, int], number: int, value: Any) -> bytes:
+def _read_enum(names: Mapping[str, int], value: Any) -> bytes:
     """A number, or a name; an unknown name is the unspecified value."""
     is_name = isinstance(value, str) and not value.lstrip("-").isdigit()
-    return _write_int32(number, names.get(value, 0) if is_name else value)
-
-
-def _integers(kind: int, low: int, high: int, encode: Callable[[int], bytes]) -> Write:
-    """Integers within bounds, which stand on the wire as this kind of field."""
-
-    def write(number: int, value: Any) -> bytes:
-        content = read_integer(value, low, high)
-        return varint(number << 3 | kind) + encode(content) if content else b""
-
-    return write
+    return _read_int32(names.get(value, 0) if is_name else value)
 
 
 # An enum is an int32, and protobuf writes a negative one as ten bytes: sign-extended to 64 bits.
-_write_int32: Final = _integers(0, -(1 << 31), (1 << 31) - 1, lambda content: varint(content & MASK64))
+_read_int32: Final = _integers(-(1 << 31), (1 << 31) - 1, lambda content: varint(content & MASK64))
 
 
-def write_hex(number: int, value: Any) -> bytes:
+def _delimited(read: Callable[[Any], bytes]) -> Encode:
+    """Content after its length."""
+
+    def encode(value: Any) -> bytes:
+        content = read(value)
+        return varint(len(content)) + content
+
+    return encode
+
+
+def _text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise InputError("expected a string")
+    return value.encode("utf-8", "replace")
+
+
+def _hex(value: Any) -> bytes:
     """An id: bytes as hexadecimal text of either case."""
     try:
-        content = bytes.fromhex(value)
+        return bytes.fromhex(value)
     except (TypeError, ValueError):
         raise InputError("expected hexadecimal text") from None
-    return sized(number, content) if content else b""
+
+
+def _bool(value: Any) -> bytes:
+    if not isinstance(value, bool):
+        raise InputError("expected true or false")
+    return b"\x01" if value else b"\x00"
+
+
+def _double(value: Any) -> bytes:
+    try:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise ValueError
+        # The JSON mapping of protobuf writes numbers that JSON lacks as text.
+        number = float(value)  # also "NaN", "Infinity" and "-Infinity"
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    except ValueError:
+        raise InputError("expected a number") from None
+    return struct.pack("<d", number)
 
 
 def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
@@ -90,21 +117,11 @@ def items(value: Any) -> list[Any]:
     return [item for item in value if item is not None]
 
 
-def write_pair(number: int, value: Any) -> bytes:
-    """A `KeyValue`."""
-    return sized(number, _pair(value, 0))
-
-
-def write_value(number: int, value: Any) -> bytes:
-    """An `AnyValue`."""
-    return sized(number, _any(value, 0))
-
-
 def _pair(value: Any, depth: int) -> bytes:
     if not isinstance(value, dict):
         raise InputError("expected an object with key and value")
-    held = value.get("value")
-    return write_text(1, value.get("key") or "") + (b"" if held is None else sized(2, _any(held, depth)))
+    key, held = _text(value.get("key") or ""), value.get("value")
+    return (sized(1, key) if key else b"") + (b"" if held is None else sized(2, _any(held, depth)))
 
 
 def _any(value: Any, depth: int) -> bytes:
@@ -121,42 +138,15 @@ def _any(value: Any, depth: int) -> bytes:
     return b""
 
 
-def _text(value: Any, _: int) -> bytes:
-    return write_text(1, value) or sized(1, b"")
-
-
-def _bool(value: Any, _: int) -> bytes:
-    if not isinstance(value, bool):
-        raise InputError("expected true or false")
-    return b"\x10\x01" if value else b"\x10\x00"
-
-
-def _integer(value: Any, _: int) -> bytes:
-    return b"\x18" + varint(read_integer(value, -(1 << 63), (1 << 63) - 1) & MASK64)
-
-
-def _double(value: Any, _: int) -> bytes:
-    try:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise ValueError
-        # The JSON mapping of protobuf writes numbers that JSON lacks as text.
-        number = float(value)  # also "NaN", "Infinity" and "-Infinity"
-    except OverflowError:
-        number = math.inf if value > 0 else -math.inf
-    except ValueError:
-        raise InputError("expected a number") from None
-    return b"\x21" + struct.pack("<d", number)
-
-
 def _list(value: Any, depth: int) -> bytes:
     if depth >= MAX_DEPTH:
-        return _text(TOO_DEEP, depth)
+        return sized(1, TOO_DEEP.encode())
     return sized(5, b"".join([sized(1, _any(item, depth + 1)) for item in _members(value)]))
 
 
 def _map(value: Any, depth: int) -> bytes:
     if depth >= MAX_DEPTH:
-        return _text(TOO_DEEP, depth)
+        return sized(1, TOO_DEEP.encode())
     return sized(6, b"".join([sized(1, _pair(item, depth + 1)) for item in _members(value) if item is not None]))
 
 
@@ -167,37 +157,63 @@ def _members(value: Any) -> list[Any]:
     return values or []
 
 
-def _bytes(value: Any, _: int) -> bytes:
+def _base64(value: Any) -> bytes:
     """Bytes as base64 text: protobuf's JSON mapping asks readers to take both alphabets, with and without padding."""
     try:
-        return sized(7, b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True))
+        return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
     except (AttributeError, TypeError, ValueError):
         raise InputError("expected base64 text") from None
 
 
+_INT64: Final = _integers(-(1 << 63), (1 << 63) - 1, lambda content: varint(content & MASK64))
 _VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
-    ("stringValue", "string_value", _text),
-    ("boolValue", "bool_value", _bool),
-    ("intValue", "int_value", _integer),
-    ("doubleValue", "double_value", _double),
+    ("stringValue", "string_value", lambda value, _: sized(1, _text(value))),
+    ("boolValue", "bool_value", lambda value, _: b"\x10" + _bool(value)),
+    ("intValue", "int_value", lambda value, _: b"\x18" + _INT64(value)),
+    ("doubleValue", "double_value", lambda value, _: b"\x21" + _double(value)),
     ("arrayValue", "array_value", _list),
     ("kvlistValue", "kvlist_value", _map),
-    ("bytesValue", "bytes_value", _bytes),
+    ("bytesValue", "bytes_value", lambda value, _: sized(7, _base64(value))),
 )
+
+
+def _one(kind: int, encode: Encode, keeps_default: bool, number: int, value: Any) -> bytes:
+    content = encode(value)
+    return varint(number << 3 | kind) + content if keeps_default or any(content) else b""
+
+
+def _each(encode: Encode, number: int, value: Any) -> bytes:
+    tag = varint(number << 3 | _LENGTH)
+    return b"".join([tag + encode(item) for item in items(value)])
+
+
+def _packed(encode: Encode, number: int, value: Any) -> bytes:
+    content = b"".join(map(encode, items(value)))
+    return sized(number, content) if content else b""
 
 
 Row = tuple[int, str, str, Write]
 Table = tuple[Row, ...]
 
-_OWN: Final[Mapping[str, Write]] = {"KeyValue": write_pair, "AnyValue": write_value}
-_SCALARS: Final[Mapping[int, Write]] = {
-    Field.TYPE_STRING: write_text,
-    Field.TYPE_BYTES: write_hex,
-    Field.TYPE_UINT32: _integers(0, 0, 0xFFFFFFFF, varint),
-    Field.TYPE_FIXED32: _integers(5, 0, 0xFFFFFFFF, struct.Struct("<I").pack),
-    Field.TYPE_FIXED64: _integers(1, 0, MASK64, struct.Struct("<Q").pack),
+_OWN: Final[Mapping[str, Encode]] = {
+    "KeyValue": _delimited(lambda value: _pair(value, 0)),
+    "AnyValue": _delimited(lambda value: _any(value, 0)),
 }
-_LATER: Final[Mapping[str, Table]] = {"LogRecord": ((12, "eventName", "event_name", write_text),)}
+_SCALARS: Final[Mapping[int, tuple[int, Encode]]] = {
+    Field.TYPE_STRING: (_LENGTH, _delimited(_text)),
+    Field.TYPE_BYTES: (_LENGTH, _delimited(_hex)),
+    Field.TYPE_BOOL: (_VARINT, _bool),
+    Field.TYPE_DOUBLE: (_FIXED64, _double),
+    Field.TYPE_UINT32: (_VARINT, _integers(0, 0xFFFFFFFF, varint)),
+    Field.TYPE_UINT64: (_VARINT, _integers(0, MASK64, varint)),
+    Field.TYPE_SINT32: (_VARINT, _integers(-(1 << 31), (1 << 31) - 1, lambda content: varint(content << 1 ^ content >> 31))),
+    Field.TYPE_FIXED32: (_FIXED32, _integers(0, 0xFFFFFFFF, struct.Struct("<I").pack)),
+    Field.TYPE_FIXED64: (_FIXED64, _integers(0, MASK64, struct.Struct("<Q").pack)),
+    Field.TYPE_SFIXED64: (_FIXED64, _integers(-(1 << 63), (1 << 63) - 1, struct.Struct("<q").pack)),
+}
+_LATER: Final[Mapping[str, Table]] = {
+    "LogRecord": ((12, "eventName", "event_name", partial(_one, *_SCALARS[Field.TYPE_STRING], False)),)
+}
 """Fields that the oldest protobuf classes which may be installed do not know."""
 
 
@@ -236,11 +252,19 @@ def _table(kind: Descriptor) -> Table:
 
 
 def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
+    kind, encode = _encoder(field)
+    if encode is None:  # a kind of field that is newer than this
+        return lambda number, value: b""
+    if not is_repeated:
+        return partial(_one, kind, encode, field.has_presence)
+    return partial(_each, encode) if kind == _LENGTH else partial(_packed, encode)
+
+
+def _encoder(field: FieldDescriptor) -> tuple[int, Encode | None]:
+    """How the field stands on the wire, and what writes its content."""
     kind, enum = field.message_type, field.enum_type
     if kind is not None:
-        write = _OWN.get(kind.name) or (lambda number, value: sized(number, message(value, kind)))
-    elif enum is not None:
-        write = partial(write_enum, {each.name: each.number for each in enum.values})
-    else:
-        write = _SCALARS.get(field.type, lambda number, value: b"")  # a kind of field that is newer than this
-    return (lambda number, value: b"".join([write(number, item) for item in items(value)])) if is_repeated else write
+        return _LENGTH, _OWN.get(kind.name) or _delimited(lambda value: message(value, kind))
+    if enum is not None:
+        return _VARINT, partial(_read_enum, {each.name: each.number for each in enum.values})
+    return _SCALARS.get(field.type, (_VARINT, None))

@@ -191,7 +191,7 @@ class Durable:
     def taken(self, origin: RawRequest | AcknowledgedRequest, trace_ids: Iterable[bytes]) -> int:
         """Write the request down."""
         origin, ack = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
-        form = form_of(origin.signal, origin.encoding, forwarded=ack is not None)
+        form = form_of(origin.signal, forwarded=ack is not None)
         try:
             mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)
         except StorageFull:

@@ -266,14 +266,15 @@ def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
     return payload[:16], records
 
 
-_FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"), ("metrics", "protobuf"))
-"""By their place here they are on disks."""
+_FORMS: Final = {"traces": 0, "logs": 2, "metrics": 4}
+"""As they are on disks."""
+_SIGNALS: Final = {form: signal for signal, form in _FORMS.items()}
 _IS_FORWARDED: Final = 0x80
 
 
-def form_of(signal: str, encoding: str, *, forwarded: bool = False) -> bytes:
+def form_of(signal: str, *, forwarded: bool = False) -> bytes:
     """The byte before a request's own."""
-    return bytes((_FORMS.index((signal, encoding)) | _IS_FORWARDED * forwarded,))
+    return bytes((_FORMS[signal] | _IS_FORWARDED * forwarded,))
 
 
 def is_forwarded(payload: bytes) -> bool:
@@ -285,13 +286,13 @@ def origin_of(payload: bytes) -> RawRequest:
     """The request of a record.
 
     Raises:
-        IndexError: this version does not know such requests.
+        KeyError: this version does not know such requests.
     """
-    return RawRequest(*_FORMS[payload[0] & ~_IS_FORWARDED], payload[1:])
+    return RawRequest(_SIGNALS[payload[0] & ~_IS_FORWARDED], payload[1:])
 
 
-_TRACES: Final = form_of("traces", "protobuf")
-_LOGS: Final = form_of("logs", "protobuf")
+_TRACES: Final = form_of("traces")
+_LOGS: Final = form_of("logs")
 
 
 def weight_of(trace: ClosedTrace) -> int:

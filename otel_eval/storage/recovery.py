@@ -136,7 +136,7 @@ class Recovery:
         try:
             origin = origin_of(entry.payload)
             batch = read_request(origin, self._max_attributes) if origin.signal != "metrics" else SpanBatch()
-        except (InputError, IndexError):
+        except (InputError, LookupError):
             self._unreadable += 1
             return
         if self._resuming and is_forwarded(entry.payload):
@@ -148,7 +148,7 @@ class Recovery:
 
     def _hold(self, entry: JournalRecord) -> None:
         if self._resuming:
-            origin = RawRequest("traces", "protobuf", entry.payload)
+            origin = RawRequest("traces", entry.payload)
             self._resuming.took(entry, origin, read_traces(entry.payload), held=True)
 
     def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:

@@ -28,7 +28,7 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import lines_of
-from otel_eval.otlp import read_traces, read_traces_json, reserialize_traces
+from otel_eval.otlp import read_json, read_traces, reserialize_traces
 
 TRACES = Path(__file__).parents[1] / "traces"
 SCORERS = [
@@ -102,7 +102,7 @@ def recorded(text: str) -> Callable[[random.Random], bytes]:
             letters = f"call_{rng.randbytes(12).hex()}" if "_" in old else letters
             return fresh.setdefault(old, letters)
 
-        framed = read_traces_json(ID.sub(of, text).encode()).spans
+        framed = read_json("traces", ID.sub(of, text).encode()).spans
         return reserialize_traces(frame for _, _, frame, _ in framed)
 
     return copy

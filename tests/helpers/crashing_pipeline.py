@@ -67,7 +67,7 @@ class Lives:
     def send(self, *spans: tuple[int, int, int, str]) -> None:
         """A request arrives."""
         body = request(*spans)
-        self.pipeline.spans(read_traces(body).spans, RawRequest("traces", "protobuf", body))
+        self.pipeline.spans(read_traces(body).spans, RawRequest("traces", body))
 
     def wait(self, seconds: int) -> None:
         """Time passes."""

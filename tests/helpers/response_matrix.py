@@ -198,9 +198,7 @@ class Forwarding:
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:
-            self._durable.safe(
-                self._durable.taken(AcknowledgedRequest(RawRequest(self._signal, "protobuf", b"\x0a\x00"), ticket), ())
-            )
+            self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(self._signal, b"\x0a\x00"), ticket), ()))
 
     def push(self) -> None:
         self._forward.wait(0.01)

@@ -28,9 +28,8 @@ from otel_eval.counters import total_counts
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import InputError, Overloaded, collect_errors
 from otel_eval.native import extension
-from otel_eval.otlp import Encoding, Signal, load_json
+from otel_eval.otlp import Encoding, Rewritten, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
-from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.sources.receiver import Bound
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
 from otel_eval.sources.receiver.memory import Reservation
@@ -202,7 +201,6 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
     return b"".join(around), [b"".join(each) for each in parts]
 
 
-_REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
 _ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
 
@@ -224,17 +222,11 @@ class SplittingHandler(ExportHandler):
         """Parts take what the request takes; workers reserve what reading them takes."""
         reservation.grow(json_decoded_size(body) if encoding is Encoding.JSON else len(body))
 
-    def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        lost, why = 0, ""
-        if signal is Signal.METRICS:
-            parts = [metrics_request(load_json(body)) if encoding is Encoding.JSON else body]
-        else:
-            if encoding is Encoding.JSON:
-                body, lost, why = _REQUESTS[signal](load_json(body))
-            parts = self._split(signal, body)
-            add_counts(self._counters, transport, **{_REJECTED[signal]: lost})
-        answers = self._send(transport, signal, parts)
+    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+        body, lost, why = request
+        answers = self._send(transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body))
         if lost:
+            add_counts(self._counters, transport, **{_REJECTED[signal]: lost})
             answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{lost} rejected, the first: {why}", lost))
         return _merged(answers)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from otel_eval.errors import InputError
 from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.exporters.kafka import producer_settings
-from otel_eval.otlp import Encoding, RawRequest, Signal, SpanBatch, json_decoded_size, protobuf_decoded_size, read_request
+from otel_eval.otlp import Encoding, Signal, SpanBatch, json_decoded_size, protobuf_decoded_size, read_json, read_traces
 from otel_eval.wire import read_varint
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
@@ -114,9 +114,7 @@ class RecordReader:
         is_json = self._encoding is Encoding.JSON
         if (json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)) > most:
             return None
-        batch = read_request(RawRequest(Signal.TRACES, self._encoding, body), self._max_attributes)
-        batch.origin = None  # the topic keeps the record
-        return batch
+        return read_json(Signal.TRACES, body, self._max_attributes) if is_json else read_traces(body, self._max_attributes)
 
     def _singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
         found = ReadRecords(SpanBatch(), [], {})

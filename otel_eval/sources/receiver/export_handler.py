@@ -18,6 +18,7 @@ from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.otlp import (
     Encoding,
     RawRequest,
+    Rewritten,
     Signal,
     SpanBatch,
     content_size,
@@ -25,8 +26,8 @@ from otel_eval.otlp import (
     load_json,
     protobuf_decoded_size,
     read_request,
+    rewrite,
 )
-from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
@@ -89,7 +90,6 @@ class ReceiverLimits:
         return max(self.max_inflight_bytes, _GROWTH * self.max_body_bytes)
 
 
-_REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
 
 
@@ -197,7 +197,8 @@ class ExportHandler:
             body = read(reservation)
             self._reserve(signal, encoding, body, reservation)
             try:
-                return self._hand_over(transport, signal, encoding, body)
+                request = rewrite(signal, load_json(body)) if encoding is Encoding.JSON else Rewritten(body)
+                return self._hand_over(transport, signal, request)
             except (InputError, Overloaded, RequestTooLarge):
                 raise
             except Exception as error:  # noqa: BLE001 - a fault here must cost no data
@@ -212,8 +213,8 @@ class ExportHandler:
         """
         raise NotImplementedError
 
-    def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        """Do what is to be done with the body; raises as `take` does."""
+    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+        """Do what is to be done with the request; raises as `take` does."""
         raise NotImplementedError
 
 
@@ -252,16 +253,14 @@ class DecodingHandler(ExportHandler):
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
         reservation.grow(weight + content_size(body) if is_evaluated else weight)
 
-    def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
+    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         if signal is Signal.METRICS:
-            return self._take_metrics(transport, metrics_request(load_json(body)) if encoding is Encoding.JSON else body)
-        unread, why = 0, ""
-        if encoding is Encoding.JSON:
-            body, unread, why = _REQUESTS[signal](load_json(body))
-        batch = read_request(RawRequest(signal, Encoding.PROTOBUF, body), self._max_attributes)
-        batch.rejected, batch.why = batch.rejected + unread, why or batch.why
+            return self._take_metrics(transport, request.body)
+        batch = read_request(RawRequest(signal, request.body), self._max_attributes)
+        batch.reject(request.why, request.rejected)
         # A relay gets items with unusable ids too: the response warns of these and does not count them as lost.
-        return self._acknowledge(transport, signal, body, batch, batch.rejected if self._relay is None else unread)
+        lost = batch.rejected if self._relay is None else request.rejected
+        return self._acknowledge(transport, signal, request.body, batch, lost)
 
     def _take_metrics(self, transport: str, body: bytes) -> ExportResponse:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""

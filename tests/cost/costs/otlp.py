@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from otel_eval.otlp.otlp_json import logs_request, traces_request
+from otel_eval.otlp import rewrite
 
 __all__ = ["ROOT", "TRACE", "agent", "any_value", "attributes", "body", "identity", "logs", "span", "tool", "traces"]
 
@@ -82,4 +82,4 @@ def body(signal: str, groups: list[dict[str, Any]], encoding: str) -> bytes:
     document = {"resourceSpans" if signal == "traces" else "resourceLogs": groups}
     if encoding == "json":
         return json.dumps(document, separators=(",", ":")).encode()
-    return (traces_request if signal == "traces" else logs_request)(document)[0]
+    return rewrite(signal, document)[0]

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.otlp.otlp_json import traces_request
+from otel_eval.otlp import rewrite
 
 TRACES = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 RECORDED = [path for path in TRACES if path.name != "truth.json"]
@@ -118,7 +118,7 @@ def arrived(backend: Any, spans: int) -> Any:
 @pytest.fixture(scope="module", params=["grpc", "http/protobuf"])
 def forwarded(request: pytest.FixtureRequest) -> dict[str, tuple[Placed, Placed]]:
     """Every recorded file, sent as it is through one receiver: by name its spans, and those of its traces that arrived."""
-    sent = {path.stem: spans_of(traces_request(json.loads(path.read_text()))[0]) for path in RECORDED}
+    sent = {path.stem: spans_of(rewrite("traces", json.loads(path.read_text()))[0]) for path in RECORDED}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with backends.BACKENDS[request.param]() as backend, backends.forwarding(backend, request.param) as (_, bound):
         for path in RECORDED:

@@ -12,8 +12,8 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from otel_eval.otlp import rewrite
 from otel_eval.otlp.json_fields import sized
-from otel_eval.otlp.otlp_json import traces_request
 
 METHODS = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -101,7 +101,7 @@ def test_a_great_request_of_ordinary_spans_is_taken(start: Any, intake: Any) -> 
     """As large as one may be, in spans of half a kilobyte."""
     attribute = {"key": "gen_ai.tool.call.result", "value": {"stringValue": "x" * 400}}
     spans = [{"traceId": "7" * 32, "spanId": f"{number:016x}", "attributes": [attribute]} for number in range(1, 11)]
-    body, _, _ = traces_request({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    body, _, _ = rewrite("traces", {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
     whole = body * (60 * MIB // len(body))
     _, bound = start(grpc=None)
     assert taken(bound.http, whole)
@@ -112,7 +112,7 @@ def crowded(name: str, count: int) -> bytes:
     """A request of one span with so many attributes."""
     attributes = [{"key": f"k{number}", "value": {"intValue": number}} for number in range(count)]
     span = {"traceId": "7" * 32, "spanId": "8" * 16, "name": name, "attributes": attributes}
-    body, _, _ = traces_request({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    body, _, _ = rewrite("traces", {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
     return body
 
 

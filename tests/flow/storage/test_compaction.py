@@ -61,7 +61,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
     buffer = TraceBuffer(Limits())
     for number, (what, body) in enumerate(events(seed)):
         if what != "close":
-            durable.taken(RawRequest(what, "protobuf", body), [TRACE])
+            durable.taken(RawRequest(what, body), [TRACE])
             buffer.push_many(read_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
             durable.closing([Closing(TRACE, Completeness.IDLE)])
@@ -100,7 +100,7 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
     for trace in range(1, 200):
         body = request((1, 1000 + trace, 999, "search")) if trace % 50 == 1 else request((trace, 1, 0, ""))
         now[0] += 5.0
-        durable.taken(RawRequest("traces", "protobuf", body), [span[0] for span in read_traces(body).spans])
+        durable.taken(RawRequest("traces", body), [span[0] for span in read_traces(body).spans])
         buffer.push_many(read_traces(body).spans, now[0])
         durable.tidy(buffer)
         close_due = buffer.close_due(now[0])

@@ -152,7 +152,7 @@ class Lives:
 
     def send(self, spans: Spans) -> None:
         """Until it is acknowledged."""
-        framed = read_request(RawRequest("traces", "protobuf", request(*spans)))
+        framed = read_request(RawRequest("traces", request(*spans)))
 
         def push() -> None:
             with suppress(Overloaded):

@@ -13,8 +13,7 @@ from typing import Any, Final
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from fuzzing.targets import segment
-from otel_eval.otlp import read_traces
-from otel_eval.otlp.otlp_json import logs_request, traces_request
+from otel_eval.otlp import read_traces, rewrite
 
 __all__ = ["seeds"]
 
@@ -100,8 +99,8 @@ def seeds() -> dict[str, list[bytes]]:
     """Sound inputs by target."""
     traces = [MADE, *_recorded()]
     as_json = [_text(each) for each in traces]
-    as_protobuf = [traces_request(each)[0] for each in traces]
-    logs = logs_request(LOGS)[0]
+    as_protobuf = [rewrite("traces", each)[0] for each in traces]
+    logs = rewrite("logs", LOGS)[0]
     spans = [payload for _, _, (_, payload, _), _ in read_traces(as_protobuf[0] + as_protobuf[1]).spans]
     row = b"".join(bytes([len(each) & 0x7F | 0x80, len(each) >> 7]) + each for each in as_protobuf if len(each) < 16384)
     tempo = _text({"batches": MADE["resourceSpans"]})

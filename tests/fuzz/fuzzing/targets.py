@@ -29,10 +29,9 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.exporters.result_rows import line_of, result_fields
 from otel_eval.http1 import body_reader
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import Signal, SpanBatch, load_json, read_logs, read_logs_json, read_traces, read_traces_json
+from otel_eval.otlp import Signal, SpanBatch, load_json, read_json, read_logs, read_traces, rewrite
 from otel_eval.otlp import decoded_size as weight
 from otel_eval.otlp import protobuf as framing
-from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.schema import parse_raw_traces
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
@@ -132,8 +131,8 @@ def logs_protobuf(data: bytes) -> None:
 def traces_json(data: bytes) -> None:
     """Framed, or refused; and rewritten as protobuf it holds the same spans."""
     try:
-        framed = read_traces_json(data)
-        body, lost, _ = traces_request(load_json(data))
+        framed = read_json("traces", data)
+        body, lost, _ = rewrite("traces", load_json(data))
     except InputError:
         return
     again = read_traces(body)
@@ -145,8 +144,8 @@ def traces_json(data: bytes) -> None:
 def logs_json(data: bytes) -> None:
     """The same of log records; what they weigh is an estimate, which may differ."""
     try:
-        framed = read_logs_json(data)
-        body, _, _ = logs_request(load_json(data))
+        framed = read_json("logs", data)
+        body, _, _ = rewrite("logs", load_json(data))
     except InputError:
         return
     assert [each[:3] for each in read_logs(body).logs] == [each[:3] for each in framed.logs]
@@ -156,7 +155,7 @@ def logs_json(data: bytes) -> None:
 def metrics_json(data: bytes) -> None:
     """Rewritten to be passed on, or refused."""
     try:
-        metrics_request(load_json(data))
+        rewrite("metrics", load_json(data))
     except InputError:
         return
 

@@ -13,8 +13,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.app.workers.front import part_of, split_request, split_request_python
-from otel_eval.otlp import Signal
-from otel_eval.otlp.otlp_json import traces_request
+from otel_eval.otlp import Signal, rewrite
 
 RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 
@@ -22,7 +21,7 @@ RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 def requests() -> list[bytes]:
     """The recorded traces, one request each, and some of them in one."""
     found = [json.loads(path.read_text()) for path in RECORDED]
-    each = [traces_request({"resourceSpans": groups_of(document)})[0] for document in found]
+    each = [rewrite("traces", {"resourceSpans": groups_of(document)})[0] for document in found]
     rng = random.Random(5)
     return [*each, *(b"".join(rng.sample(each, min(4, len(each)))) for _ in range(10))]
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.otlp import protobuf_decoded_size, read_logs, read_logs_json, read_traces, read_traces_json
+from otel_eval.otlp import protobuf_decoded_size, read_json, read_logs, read_traces
 from otel_eval.otlp.json_fields import sized
 
 MOST = 50
@@ -140,7 +141,7 @@ def in_json(where: str, count: int) -> bytes:
 @WHERE
 def test_the_same_holds_in_json(where: str) -> None:
     """One more than there may be, and as many."""
-    assert [read_traces_json(in_json(where, count), MOST).rejected for count in (MOST, MOST + 1)] == [0, 1]
+    assert [read_json("traces", in_json(where, count), MOST).rejected for count in (MOST, MOST + 1)] == [0, 1]
 
 
 def log(count: int) -> bytes:
@@ -157,7 +158,7 @@ def log_json(count: int) -> bytes:
     return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
 
 
-@pytest.mark.parametrize(("make", "frame"), [(log, read_logs), (log_json, read_logs_json)], ids=["protobuf", "json"])
+@pytest.mark.parametrize(("make", "frame"), [(log, read_logs), (log_json, partial(read_json, "logs"))], ids=["protobuf", "json"])
 def test_a_record_with_too_many_is_rejected(make: Callable[[int], bytes], frame: Callable[..., object]) -> None:
     """A record that would be joined to a span."""
     taken, rejected = (frame(make(count), MOST) for count in (MOST, MOST + 1))

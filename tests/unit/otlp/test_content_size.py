@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.otlp import content_size, read_logs, read_traces, read_traces_json
+from otel_eval.otlp import content_size, read_json, read_logs, read_traces
 from otel_eval.otlp.decoded_size import excess_size, is_dense
 from otel_eval.wire import sized
 
@@ -67,7 +67,7 @@ def test_a_span_weighs_the_same_in_both_encodings() -> None:
     document = {
         "resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "74" * 16, "spanId": "73" * 8, "attributes": [attribute]}]}]}]
     }
-    as_json = read_traces_json(json.dumps(document).encode()).spans[0]
+    as_json = read_json("traces", json.dumps(document).encode()).spans[0]
     assert as_json[3] == read_traces(request(span(b"k", text(value)))).spans[0][3]
 
 
@@ -82,7 +82,7 @@ def test_ordinary_spans_weigh_their_bytes() -> None:
     """Messages of recorded traces among them."""
     for recorded in (ROOT / "tests" / "traces").glob("*.json"):
         try:
-            framed = read_traces_json(recorded.read_bytes())
+            framed = read_json("traces", recorded.read_bytes())
         except ValueError:
             continue
         total = sum(len(frame[1]) for _, _, frame, _ in framed.spans)

@@ -58,9 +58,10 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 GROWN = """
 import re, sys
-from otel_eval.otlp import read_logs, read_traces, read_traces_json
+from otel_eval.otlp import read_json, read_logs, read_traces
 from otel_eval.otlp.schema import parse_metrics
-read = {"traces": read_traces, "logs": read_logs, "json": read_traces_json, "metrics": parse_metrics}[sys.argv[1]]
+from functools import partial
+read = {"traces": read_traces, "logs": read_logs, "json": partial(read_json, "traces"), "metrics": parse_metrics}[sys.argv[1]]
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, MetricsData
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import SpanBatch, read_document, read_logs_json, read_traces_json
+from otel_eval.otlp import SpanBatch, read_document, read_json, rewrite
 
 TRACE, SPAN = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 ALL = Wanted(frozenset(), ("",))
@@ -177,24 +179,24 @@ def test_of_equal_keys_the_last_wins() -> None:
 def test_what_is_no_document_is_refused_in_one_line(body: bytes) -> None:
     """Also with two byte order marks, without UTF-8, and nested to exhaust a stack."""
     with pytest.raises(InputError) as caught:
-        read_traces_json(body)
+        read_json("traces", body)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"resourceSpans": []}', b'{"resourceSpans": [{}]}', b'{"resourceSpans": null}'])
 def test_an_empty_document_holds_nothing(body: bytes) -> None:
     """And is no error."""
-    assert read_traces_json(body) == SpanBatch()
+    assert read_json("traces", body) == SpanBatch()
 
 
-@pytest.mark.parametrize("frame", [read_traces_json, read_logs_json])
-def test_a_byte_order_mark_changes_nothing(frame: Any) -> None:
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_a_byte_order_mark_changes_nothing(signal: str) -> None:
     """Writers on Windows put it first; files with one are read too."""
     records = [{"traceId": TRACE, "spanId": SPAN, "eventName": "gen_ai.choice", "body": {"stringValue": "hello"}}]
     body = json.dumps(document(span()) | {"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode()
-    framed = frame(b"\xef\xbb\xbf" + body)
+    framed = read_json(signal, b"\xef\xbb\xbf" + body)
     assert [*framed.spans, *framed.logs]
-    assert framed == frame(body)
+    assert framed == read_json(signal, body)
 
 
 def test_logs_are_joined_by_their_ids() -> None:
@@ -205,10 +207,48 @@ def test_logs_are_joined_by_their_ids() -> None:
         {"traceId": TRACE, "spanId": SPAN, "eventName": 5},
     ]
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode()
-    framed = read_logs_json(body)
+    framed = read_json("logs", body)
     [(trace_id, span_id, (payload, resource_scope), _)] = framed.logs
     assert (trace_id.hex(), span_id.hex(), resource_scope.event(payload).body) == (TRACE, SPAN, "hello")
     assert (framed.ignored, framed.rejected) == (1, 1)
+
+
+def every_kind_of_metric() -> MetricsData:
+    """With zeros that are recorded, which differ from numbers that are not."""
+    message = MetricsData()
+    metrics = message.resource_metrics.add(schema_url="r").scope_metrics.add(schema_url="s").metrics
+    metrics.add(name="g").gauge.data_points.add(as_int=0, time_unix_nano=2**63, flags=1)
+    of_sum = metrics.add(name="s", unit="1").sum
+    of_sum.aggregation_temporality, of_sum.is_monotonic = AGGREGATION_TEMPORALITY_DELTA, True
+    of_sum.data_points.add(as_double=0.0).exemplars.add(as_int=-5, trace_id=bytes.fromhex(TRACE), span_id=bytes.fromhex(SPAN))
+    of_sum.data_points.add(as_double=float("inf")).attributes.add(key="k").value.string_value = "v"
+    metrics.add(name="h").histogram.data_points.add(
+        count=3, sum=0.0, min=-1.5, bucket_counts=[0, 3, 0], explicit_bounds=[0.0, 1.0]
+    )
+    point = metrics.add(name="e").exponential_histogram.data_points.add(scale=-2, zero_count=1, zero_threshold=0.5)
+    point.positive.offset = -3
+    point.positive.bucket_counts.extend([0, 2**40])
+    metrics.add(name="q").summary.data_points.add(sum=2.5).quantile_values.add(quantile=0.5, value=-1.0)
+    return message
+
+
+@pytest.mark.parametrize("in_snake_case", [False, True])
+def test_metrics_become_the_bytes_of_the_same_metrics_in_protobuf(in_snake_case: bool) -> None:
+    """Whatever kind they are of; ids of exemplars are hexadecimal."""
+    message = every_kind_of_metric()
+    written = json_format.MessageToDict(message, preserving_proto_field_name=in_snake_case)
+    exemplar = json.dumps(written).replace("ASNFZ4mrze8BI0VniavN7w==", TRACE).replace("ASNFZ4mrze8=", SPAN)
+    assert rewrite("metrics", json.loads(exemplar)) == (message.SerializeToString(), 0, "")
+
+
+@pytest.mark.parametrize(
+    "gauge", [5, {"dataPoints": {}}, {"dataPoints": [{"asDouble": "much"}]}, {"dataPoints": [{"flags": -1}]}]
+)
+def test_a_metric_that_cannot_be_written_is_refused_in_one_line(gauge: Any) -> None:
+    """With the whole request, because of its data points nothing counts how many were lost."""
+    with pytest.raises(InputError) as caught:
+        rewrite("metrics", {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m", "gauge": gauge}]}]}]})
+    one_line(caught.value)
 
 
 NAMES = [
@@ -273,8 +313,8 @@ def test_any_json_as_a_span_gives_a_frame_or_a_rejection(fields: Any) -> None:
 @given(st.binary(max_size=100))
 def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
     """As text they are mostly none."""
-    for frame in (read_traces_json, read_logs_json):
+    for signal in ("traces", "logs"):
         try:
-            frame(body)
+            read_json(signal, body)
         except InputError as error:
             one_line(error)

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import read_logs, read_traces, read_traces_json
+from otel_eval.otlp import read_json, read_logs, read_traces
 from otel_eval.otlp.decoded_size import excess_size
 
 TRACE, SPAN, PARENT = b"t" * 16, b"s" * 8, b"p" * 8
@@ -116,7 +116,7 @@ def test_a_resource_too_great_to_keep_is_read_all_the_same() -> None:
     assert first.service == "x" * 20_000
 
 
-@pytest.mark.parametrize("frame", [read_traces, lambda body: read_traces_json(as_json(body))], ids=["protobuf", "json"])
+@pytest.mark.parametrize("frame", [read_traces, lambda body: read_json("traces", as_json(body))], ids=["protobuf", "json"])
 def test_a_great_resource_counts_with_the_first_of_its_spans(frame: Any) -> None:
     """What is kept because of a span is counted; a resource of ordinary size is not, since many spans share it."""
     message = ExportTraceServiceRequest()
