@@ -231,7 +231,7 @@ class TrajectoryStructure(BaseScorer):
             return self._of_steps(recorded_field(trajectory, self.steps))
         if not trajectory.calls:
             return Skipped("no tool call")
-        silent = next((key for key in self.required if not any(_has(call, key) for call in trajectory.calls)), None)
+        silent = next((key for key in self.required if _is_silent(trajectory.calls, key)), None)
         if silent is not None:
             return Skipped(f"{silent} not recorded of any call", reason="not_recorded")
         errors: list[dict[str, Any]] = []
@@ -266,10 +266,16 @@ class TrajectoryStructure(BaseScorer):
         return unnumbered + [key for key in self.required if key not in step]
 
 
+def _is_silent(calls: Sequence[ToolCall], key: str) -> bool:
+    return not any(_recorded(call, key) for call in calls) and not all(_has(call, key) for call in calls)
+
+
 def _has(call: ToolCall, key: str) -> bool:
+    return _recorded(call, key) or bool(key == "result" and call.error)  # a failed call need not have any
+
+
+def _recorded(call: ToolCall, key: str) -> bool:
     value = getattr(call, key)
-    if key == "result" and call.error:  # a failed call need not have any
-        return True
     if key in ("arguments", "result"):
         return value is not UNRECORDED
     return value is not None and value not in ("", ())

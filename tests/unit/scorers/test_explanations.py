@@ -151,6 +151,15 @@ def test_a_required_field_counts_only_where_it_was_recorded(key, there, absent):
     assert structure(trajectory(call("a", **absent))) == Skipped(f"{key} not recorded of any call", reason="not_recorded")
 
 
+def test_a_failed_call_that_needs_no_result_does_not_make_the_others_invalid():
+    """Results that no call recorded are unknown; calls that all failed need none."""
+    structure = create_scorer({"type": "trajectory_structure", "required_keys": ["result"]})
+    failed = call("a", error="broken")
+    assert structure(trajectory(failed, call("a"))) == Skipped("result not recorded of any call", reason="not_recorded")
+    assert structure(trajectory(failed)).value == 1
+    assert structure(trajectory(call("a", error="broken", result=1), call("a"))).value == 0.5
+
+
 @pytest.mark.parametrize(("plan", "error"), [("text", "no list"), ([], "no steps")])
 def test_what_holds_no_steps_has_none_valid_of_none(plan, error):
     """No list, or an empty one."""
