@@ -35,6 +35,7 @@ from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
 from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
+from otel_eval.worker_thread import WorkerThread
 
 _DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
 _DECISION_WAIT_PARTIAL_S: Final = 1.0
@@ -115,7 +116,7 @@ class EvalSpanExporter(SpanExporter):
         self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
         self._leaving_lock = threading.Lock()  # guards _leaving
         self._ended = threading.Lock()  # taken by the first shutdown and never released
-        self._thread: threading.Thread | None = None
+        self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._look, tick_s=_TICK_S)
 
     # ------------------------------------------------------------------ in
 
@@ -154,15 +155,7 @@ class EvalSpanExporter(SpanExporter):
             return
         if roots:
             self._release(roots - self._core.undecided(roots))  # their trace was closed and forgotten: it is not evaluated again
-        self._ensure()
-
-    def _ensure(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="otel-eval-export", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:  # the interpreter is ending; shutdown does the work
-                self._thread = None
+        self._worker.ensure()
 
     # ----------------------------------------------------------------- out
 
@@ -187,14 +180,12 @@ class EvalSpanExporter(SpanExporter):
             self._leaving += released
         return len(released)
 
-    def _work(self) -> None:
-        ending = self._ending
-        while not ending.wait(_TICK_S):
-            while self._core.step():
-                pass
-            self._warn_of_limits()
-            self._release_evaluated(self._held.waiting(time.monotonic() - self._max_wait))
-            self._leave(_SHUTDOWN_S)
+    def _look(self) -> None:
+        while self._core.step():
+            pass
+        self._warn_of_limits()
+        self._release_evaluated(self._held.waiting(time.monotonic() - self._max_wait))
+        self._leave(_SHUTDOWN_S)
 
     def _warn_of_limits(self) -> None:
         if self._core.counts()["traces_over_limit"]:
@@ -247,6 +238,7 @@ class EvalSpanExporter(SpanExporter):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         self._ending.set()
+        self._worker.end()
         self._core.close_now(self._held.waiting(), _SHUTDOWN_S / 4)
         self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
         self._unscored(self._held.waiting())

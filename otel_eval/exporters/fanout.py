@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Final
 
-from otel_eval.counters import Counters, Warnings, renew_after_fork
+from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.exporters import Exporter
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
 from otel_eval.retry import ExportResult, reason_of
+from otel_eval.worker_thread import WorkerThread
 
 _MOST: Final = 10_000  # runs that wait; of more the oldest count as final
 
@@ -111,17 +111,24 @@ class Fanout:
         self._exporters: Final = tuple(exporters)
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
-        renew_after_fork(self)
+        # They flush and close exporters, since the SDK's flushes keep no deadline.
+        self._workers: Final = [WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters]
         self._since = time.monotonic()  # when the last export began
-        self._workers: Final = tuple(_Worker() for _ in self._exporters)
+        self._begin()
+        in_each_child(self, Fanout._begin)
+
+    def _begin(self) -> None:
+        """At the start, and in a child process, which has none of the parent's threads."""
+        self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
+        for worker in self._workers:
+            worker.reset()
 
     def export(self, report: Report) -> None:
         """Export to every exporter. Never raises: one that fails loses its own results, counted and logged."""
         with self._lock:
             self._since = time.monotonic()
             for worker in self._workers:
-                worker.start()
+                worker.ensure()  # from Python 3.12 on no thread can be started once the interpreter has begun to end
             for exporter in self._exporters:
                 self._export(exporter, report)
 
@@ -194,54 +201,10 @@ class Fanout:
                 outcomes[index] = False
                 self._warnings.say(exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error))
 
-        started = [worker.do(partial(run, index)) for index, worker in enumerate(self._workers)]
-        for exporter, done in zip(self._exporters, started, strict=True):
-            if not done.wait(max(0.0, deadline - time.monotonic())):
+        for index, worker in enumerate(self._workers):
+            worker.put(partial(run, index))
+            worker.ensure()
+        for exporter, worker in zip(self._exporters, self._workers, strict=True):
+            if not worker.drain(max(0.0, deadline - time.monotonic())):
                 late(exporter)
         return all(outcomes.get(index, False) for index in range(len(self._exporters)))
-
-
-class _Worker:
-    """A thread that flushes and closes an exporter, since the SDK's flushes keep no deadline.
-
-    It is started with the first report: from Python 3.12 on none can be started once the interpreter has begun to end.
-    """
-
-    _thread: threading.Thread | None = None
-    _jobs: SimpleQueue[Callable[[], None] | None]
-
-    def start(self) -> bool:
-        """Start the thread if it does not run, as in a child process after a fork; False if there is none."""
-        if self._thread is None or not self._thread.is_alive():
-            self._jobs = SimpleQueue()
-            self._thread = threading.Thread(target=_work, args=(self._jobs,), name="otel-eval-flush", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:  # too late, or the system has no more threads
-                self._thread = None
-        return self._thread is not None
-
-    def do(self, job: Callable[[], None]) -> threading.Event:
-        """Have the job done, at once if there is no thread; set when it is done."""
-        done = threading.Event()
-
-        def run() -> None:
-            job()
-            done.set()
-
-        if self.start():
-            self._jobs.put(run)
-        else:
-            run()
-        return done
-
-    def end(self) -> None:
-        """Let the thread end after the jobs it has."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._jobs.put(None)
-
-
-def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job()

@@ -24,7 +24,8 @@ from otel_eval.sources.inprocess.sdk_spans import (
     neighbours,
     pipeline_of,
 )
-from otel_eval.sources.inprocess.threads import SpanMemoryLimiter, WorkerThread
+from otel_eval.sources.inprocess.threads import SpanMemoryLimiter
+from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")
 
@@ -83,13 +84,13 @@ class InProcessSource(SpanProcessor):
         self._blocked: Final = blocked
         self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
         self._began_before: Final = began_before
-        self._worker: Final = WorkerThread(self._serve, self._tick, tick_s)
+        self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._tick, tick_s)
         self._recorder: Final = Recorder(
             limits, self._worker.put, self._began, _of_span(is_agent) if is_agent else None, self._many_came
         )
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
-            self._limit, self._limiter.look, tick_s, "otel-eval-memory", "the limits of bytes were not enforced"
+            "otel-eval-memory", "the limits of bytes were not enforced", self._limit, self._limiter.look, tick_s
         )
         self._is_limiting = self._limit_asked = False
         self._scopes = SdkResourceScopes()

@@ -1,17 +1,10 @@
-"""What runs beside the program's threads: the worker that serves a queue, and the limiter of the bytes that spans hold.
-
-A worker is one thread that serves a queue, in order, one item at a time. Where there can be no thread any more (an interpreter
-that is ending), or the caller cannot wait, the caller serves the queue. The limiter keeps what a process holds of its spans
-within `max_bytes` and `max_bytes_per_trace`; it has a worker of its own, as scorers may take long on the other.
-"""
+"""Keeps what a process holds of its spans within `max_bytes` and `max_bytes_per_trace`."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
@@ -19,141 +12,6 @@ from otel_eval.counters import Warnings
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
 from otel_eval.sources.inprocess.sdk_spans import SPAN_BYTES, size_of
-
-_STOP: Final = object()
-_LOOK_S: Final = 0.1
-
-
-class WorkerThread:
-    """A thread that serves a queue of items.
-
-    Args:
-        serve: called with each item; what it raises is logged once a minute and counted as a failure.
-        tick: called about every `tick_s` seconds, between items.
-        name: of the thread.
-        failed: what it means that one of them raised, for the log.
-    """
-
-    def __init__(
-        self,
-        serve: Callable[[Any], None],
-        tick: Callable[[], None],
-        tick_s: float = 1.0,
-        name: str = "otel-eval-spans",
-        failed: str = "spans of a trace were lost",
-    ) -> None:
-        self._serve_one, self._tick, self._tick_s = serve, tick, tick_s
-        self._name, self._failed = name, failed
-        self.failures = 0
-        self._warnings: Final = Warnings()
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the queue and the thread, as in a child process after a fork, where only the forking thread lives."""
-        self._queue: SimpleQueue[Any] = SimpleQueue()
-        self.put = self._queue.put  # implemented in C: neither blocks nor is interrupted
-        self._serving = threading.RLock()  # held while an item is served
-        self._server = 0  # the thread that serves now: serving may end spans, which must not serve in turn
-        self._starting = threading.Lock()  # guards _thread
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-
-    def ensure(self) -> bool:
-        """Start the thread if it does not run; False if it cannot be started."""
-        thread = self._thread
-        if thread is not None and thread.is_alive():
-            return True
-        if self._stopped or not self._starting.acquire(blocking=False):
-            return not self._stopped
-        try:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, args=(self._queue,), name=self._name, daemon=True)
-                self._thread.start()
-        except RuntimeError:  # the interpreter is ending
-            self._thread = None
-            return False
-        finally:
-            self._starting.release()
-        return True
-
-    def _run(self, queue: SimpleQueue[Any]) -> None:
-        next_tick = time.monotonic() + self._tick_s
-        while True:
-            try:
-                item = queue.get(timeout=max(0.0, next_tick - time.monotonic()))
-            except Empty:
-                item = None
-            if item is _STOP:
-                return
-            if item is not None:
-                self._serve(item)
-            if time.monotonic() >= next_tick:
-                self._safely(self._tick)
-                next_tick = time.monotonic() + self._tick_s
-
-    def _serve(self, item: Any) -> None:
-        with self._serving:
-            if isinstance(item, threading.Event):
-                item.set()
-                return
-            self._server = threading.get_ident()
-            try:
-                self._safely(self._serve_one, item)
-            finally:
-                self._server = 0
-
-    def _safely(self, call: Callable[..., None], *args: Any) -> None:
-        try:
-            call(*args)
-        except Exception as error:  # noqa: BLE001 - one trace's trouble must not end the thread
-            self.failures += 1
-            self._warnings.say("failed", "%s: %s (%d so far)", self._failed, type(error).__name__, self.failures)
-
-    def serve_here(self, wait_s: float = 0.2) -> None:
-        """Serve what is queued on this thread, if the worker lets go of its item within `wait_s`."""
-        if self._queue.empty() or self._server == threading.get_ident() or not self._serving.acquire(timeout=wait_s):
-            return
-        try:
-            while True:
-                item = self._queue.get_nowait()
-                if item is not _STOP:
-                    self._serve(item)
-        except Empty:
-            return
-        finally:
-            self._serving.release()
-
-    def drain(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until all that was put before is served; False if that took too long or `give_up` answered true."""
-        if threading.current_thread() is self._thread:
-            return True
-        done = threading.Event()
-        self.put(done)
-        if not self.ensure():
-            self.serve_here(timeout_s)
-        deadline = time.monotonic() + timeout_s
-        while not done.wait(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
-            if time.monotonic() >= deadline or give_up():
-                return False
-        return True
-
-    def stop(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Serve what was put before, end the thread; True if it ended in time. `give_up` as for `drain`."""
-        if self._stopped:
-            return True
-        drained = self.drain(timeout_s, give_up)
-        self._stopped = True
-        self.put(_STOP)
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(0.1 if drained else 0)
-        return drained
-
-    def end(self) -> None:
-        """End the thread after what it serves now, without waiting for it."""
-        self._stopped = True
-        self.put(_STOP)
-
 
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
 _FEW_SPANS: Final = 16  # less often than after so many spans bytes are always measured
