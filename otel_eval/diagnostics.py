@@ -20,10 +20,13 @@ from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters.attributes import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
-from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Result, Skipped, Trajectory
+from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Skipped, Trajectory
+from otel_eval.scorers.tool_names import plural
 
 _log = logging.getLogger("otel_eval")
 
+Found = Sequence[tuple[Trajectory, Sequence[ScorerSet]]]
+"""Runs of a trace, each with the evaluations that match it."""
 
 CHECK_AFTER_S: Final = 60.0
 _END_IT: Final = "a run is evaluated when its own span has ended"
@@ -33,8 +36,92 @@ _MOST_SCOPES: Final = 100
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
+class Coverage:
+    """What was found in the traces that were evaluated, and what came of it. May be called from any thread.
+
+    Attributes:
+        results: counts of the results.
+        runs, matched: agent runs that were found, and those of them that at least one evaluation matched.
+        traces_without_run, unended: traces without a run, and those of them with a span that never ended.
+        evaluations: those of the engine that evaluates.
+    """
+
+    def __init__(self) -> None:
+        self.results: Final = ResultCounts()
+        self.evaluations: Sequence[ScorerSet] = ()
+        self._lock = threading.Lock()  # guards what follows
+        renew_after_fork(self)
+        self.runs = self.matched = self.traces_without_run = self.unended = 0
+        self._scopes: Final = BoundedNames(_MOST_SCOPES)
+        self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
+        self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
+
+    def evaluated(self, engine: Engine, trace: ClosedTrace, found: Found) -> list[Trajectory]:
+        """A trace was evaluated; returns those of its runs that are new. One trace at a time."""
+        if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
+            self.without_run(trace)
+        last = trace.last_evaluations
+        new = [each for each in found if (before := last.get(bytes.fromhex(each[0].span_id))) is None or not before.revision]
+        with self._lock:
+            self.evaluations = engine.evaluations
+            for run, matching in new:
+                self._count(run, bool(matching))
+        return [run for run, _ in new]
+
+    def _count(self, run: Trajectory, matched: bool) -> None:
+        self.runs += 1
+        self.matched += matched
+        if not matched:
+            called = f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span {redacted_repr(run.name)}"
+            if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
+                self._unmatched[called] += 1
+
+    def without_run(self, trace: ClosedTrace) -> None:
+        """No run was found in a trace."""
+        scopes = Counter([_printable(frame[2].scope_name) for frame in trace.frames.values()])
+        with self._lock:
+            self.traces_without_run += 1
+            self.unended += trace.reason is Completeness.SHUTDOWN
+            for scope, spans in scopes.items():
+                self._spans_of[self._scopes.name(scope)] += spans
+
+    def counts(self) -> dict[str, int]:
+        """Runs, what was not evaluated, and results by scorer and outcome."""
+        with self._lock:
+            unmatched = self.runs - self.matched
+            found = {"runs": self.runs, "runs_unmatched": unmatched, "traces_without_run": self.traces_without_run}
+            spans = sorted(self._spans_of.items())
+        found |= {named_count("spans_without_run", {"scope": scope}): count for scope, count in spans}
+        return found | self.results.counts()
+
+    def why_nothing(self) -> str:
+        """Why no run was evaluated, as far as the traces show it; "" if a scorer was called for one."""
+        if not self.runs:
+            return self.no_run()
+        if not self.matched:
+            return self._no_match()
+        unknown = self.results.unknown()
+        return f"every scorer was skipped ({', '.join(f'{reason} {count}' for reason, count in unknown)})" if unknown else ""
+
+    def no_run(self) -> str:
+        """How many spans of which scopes are in traces without a run."""
+        with self._lock:
+            scopes = self._spans_of.most_common()
+        named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_NAMED])
+        more = f" and {len(scopes) - _NAMED} more" if len(scopes) > _NAMED else ""
+        spans = plural(sum(count for _, count in scopes), "span")
+        return f"no agent run found in {spans}" + (f" of scopes {named}{more}" if scopes else "")
+
+    def _no_match(self) -> str:
+        with self._lock:
+            called, evaluations = self._unmatched.most_common(_NAMED), self.evaluations
+        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
+        seen = ", ".join(f"{name} ({count})" for name, count in called)
+        return f"no evaluation matched any of {plural(self.runs, 'run')}: {wanted}; the runs are {seen}"
+
+
 class Diagnostics:
-    """Watches the evaluation of traces and the results that come of it. May be called from any thread.
+    """Watches the evaluation of live traces and the results that come of it. May be called from any thread.
 
     Args:
         counts: what all parts counted, for the warning.
@@ -52,92 +139,56 @@ class Diagnostics:
         elsewhere: bool = False,
     ) -> None:
         self._counts, self._unseen, self._elsewhere = counts, unseen, elsewhere
+        self._coverage: Final = Coverage()
         self._lost: Final = LostContext() if one_process else None
-        self._results: Final = ResultCounts()
         self._warnings: Final = Warnings()
+        self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
         self._made: Final = time.monotonic()
-        self._lock = threading.Lock()  # guards what follows
-        renew_after_fork(self)
-        self._runs = self._matched = self._traces = self._unended = 0
-        self._scopes: Final = BoundedNames(_MOST_SCOPES)
-        self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
-        self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
-        self._evaluations: Sequence[ScorerSet] = ()
         self._ended = False
         _watch(self)
 
-    # ------------------------------------------------------------------ what happens
-
-    def evaluated(
-        self,
-        engine: Engine,
-        trace: ClosedTrace,
-        found: Sequence[tuple[Trajectory, Sequence[ScorerSet]]],
-        reports: Sequence[Report],
-    ) -> None:
+    def evaluated(self, engine: Engine, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
         """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
-        if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
-            self._without_run(trace)
-        for run, matching in found:
-            last = trace.last_evaluations.get(bytes.fromhex(run.span_id))
-            if last is None or not last.revision:
-                self._new_run(engine, run, bool(matching))
-        if trace.cut and self._lost is not None:
-            self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
+        new = self._coverage.evaluated(engine, trace, found)
+        if self._lost is not None:
+            for run in new:
+                self._lost.add(run)
+            if trace.cut:
+                self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
                 _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))
-
-    def _new_run(self, engine: Engine, run: Trajectory, matched: bool) -> None:
-        if self._lost is not None:
-            self._lost.add(run)
-        with self._lock:
-            self._evaluations = engine.evaluations
-            self._runs += 1
-            self._matched += matched
-            if matched:
-                return
-            called = f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span {redacted_repr(run.name)}"
-            if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
-                self._unmatched[called] += 1
-
-    def _without_run(self, trace: ClosedTrace) -> None:
-        scopes = Counter([_printable(frame[2].scope_name) for frame in trace.frames.values()])
-        with self._lock:
-            self._traces += 1
-            self._unended += trace.reason is Completeness.SHUTDOWN
-            for scope, spans in scopes.items():
-                self._spans_of[self._scopes.name(scope)] += spans
 
     def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
         """`emit` that counts results on their way out, and logs scorers that fail."""
 
         def count_and_emit(report: Report) -> None:
-            self._results.add(report)
+            for failure in self._coverage.results.add(report):
+                self._warn(*failure)
             emit(report)
 
         return count_and_emit
 
+    def _warn(self, scorer: str, failed: Failed, error: str, times: int) -> None:
+        status = failed.details.get("http_status")
+        more = f" (HTTP status {status})" if status is not None else ""
+        place = f" at {failed.place}" if self._shows_place and failed.place else ""
+        self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s%s; %d so far", scorer, error, more, place, times)
+
     def counts(self) -> dict[str, int]:
         """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
-        with self._lock:
-            found = {"runs": self._runs, "runs_unmatched": self._runs - self._matched, "traces_without_run": self._traces}
-            spans = sorted(self._spans_of.items())
-        found |= {named_count("spans_without_run", {"scope": scope}): count for scope, count in spans}
-        if self._lost is not None:
-            found["context_lost_spans"] = self._lost.spans
-        return found | self._results.counts()
-
-    # ------------------------------------------------------------------ when nothing came of it
+        lost = {} if self._lost is None else {"context_lost_spans": self._lost.spans}
+        return self._coverage.counts() | lost
 
     def check(self, when: str) -> None:
         """Log one warning in this process if nothing was evaluated by now; `when` says by when."""
-        if self._ended or self._results.evaluated:
+        if self._ended or self._coverage.results.evaluated:
             return
         try:
-            why = self._why()
+            why = self._coverage.why_nothing() if self._coverage.runs else self._why_no_run()
         except Exception as error:  # noqa: BLE001 - a diagnosis must not harm the process
             why = f"the reason is unknown ({type(error).__name__})"
+        # Without a reason results are pending, or no run was in the sample of a judge.
         if why and _first_in_process():
             _log.warning("nothing was evaluated %s: %s", when, why)
 
@@ -150,21 +201,8 @@ class Diagnostics:
         self.check("before the end")
         self._ended = True
 
-    def _why(self) -> str:
-        with self._lock:
-            runs, matched, traces = self._runs, self._matched, self._traces
-        if not runs:
-            return self._why_no_run(traces)
-        if not matched:
-            return self._why_no_match(runs)
-        skipped = self._results.skipped()
-        if skipped:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in skipped)
-            return f"every scorer was skipped ({reasons}); the results' explanations show what is missing"
-        return ""  # results are pending, or no run was in the sample of a judge
-
-    def _why_no_run(self, traces: int) -> str:
-        counts = self._counts()
+    def _why_no_run(self) -> str:
+        counts, traces, unended = self._counts(), self._coverage.traces_without_run, self._coverage.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
             return "" if _has_forked else f"no span arrived; {self._unseen()}"
@@ -174,26 +212,9 @@ class Diagnostics:
         still = f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}" if opened else ""
         if not traces:
             return still or "no trace was closed"
-        with self._lock:
-            scopes, unended = self._spans_of.most_common(), self._unended
-        found = f"no agent run in {traces} traces with {sum(count for _, count in scopes)} spans of scopes {named_scopes(scopes)}"
         cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
-        return "; ".join(
-            each for each in (found, cut, still, "`otel-eval explain FILE` with the stored traces shows why") if each
-        )
-
-    def _why_no_match(self, runs: int) -> str:
-        with self._lock:
-            called, evaluations = self._unmatched.most_common(_NAMED), self._evaluations
-        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
-        seen = ", ".join(f"{name} ({count})" for name, count in called)
-        return f"no evaluation matched any of {runs} runs: {wanted}; the runs are {seen}"
-
-
-def named_scopes(counted: Sequence[tuple[str, int]]) -> str:
-    """The first names of instrumentation scopes with their counts, and how many more there are."""
-    named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in counted[:_NAMED])
-    return named + (f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else "")
+        parts = (self._coverage.no_run(), cut, still, "`otel-eval explain FILE` with the stored traces shows why")
+        return "; ".join(each for each in parts if each)
 
 
 def _printable(text: str) -> str:
@@ -206,7 +227,7 @@ def _conditions(evaluation: ScorerSet) -> str:
     given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(match.attributes)
     found = [f"{key} {redacted_repr(value)}" for key, value in given.items() if value != "*"]
     found += ["outermost runs"] if match.runs == "outermost" and not found else []
-    return ", ".join(found) + (f", a sample of {evaluation.sample:g}" if evaluation.sample < 1 else "")
+    return ", ".join(found) + (f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else "")
 
 
 def _line(run: Trajectory, reports: Sequence[Report]) -> str:
@@ -328,12 +349,10 @@ class ResultCounts:
         self._skipped: Final[Counter[str]] = Counter()  # by reason
         self._errors: Final = BoundedNames(_MOST_ERRORS)
         self._pending = 0
-        self._warnings: Final = Warnings()
-        self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
 
-    def add(self, report: Report) -> None:
-        """Count the report's results."""
-        failed: list[tuple[Result, str, int]] = []
+    def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
+        """Count the report's results; the failed ones with their scorers, error types and how many there are of these."""
+        failed = []
         with self._lock:
             self._pending += len(report.pending)
             for result in report.results:
@@ -343,31 +362,29 @@ class ResultCounts:
                 self._by_scorer[key] += 1
                 if isinstance(outcome, Skipped):
                     self._skipped[outcome.reason] += 1
-                if error:
-                    failed.append((result, error, self._by_scorer[key]))
-        for each in failed:
-            self._warn(*each)
-
-    def _warn(self, result: Result, error: str, times: int) -> None:
-        outcome = result.outcome
-        assert isinstance(outcome, Failed)
-        status = outcome.details.get("http_status")
-        more = f" (HTTP status {status})" if status is not None else ""
-        place = f" at {outcome.place}" if self._shows_place and outcome.place else ""
-        subject = f"{result.scorer} {error}"
-        self._warnings.say(subject, "scorer %s failed: %s%s%s; %d so far", result.scorer, error, more, place, times)
+                if isinstance(outcome, Failed):
+                    failed.append((result.scorer, outcome, error, self._by_scorer[key]))
+        return failed
 
     @property
     def evaluated(self) -> bool:
-        """Whether a result is pending, or is more than a skip for missing evidence."""
+        """Whether a result is pending, scored, failed or too large, or none was skipped for missing evidence."""
         with self._lock:
-            unknown = sum([self._skipped[reason] for reason in UNKNOWN_REASONS])
-            return self._pending > 0 or self._by_scorer.total() > unknown
+            skipped = self._skipped.total() - self._skipped["too_large"]
+            return self._pending > 0 or self._by_scorer.total() > (skipped if self._unknown() else 0)
 
-    def skipped(self) -> list[tuple[str, int]]:
-        """Skipped results by reason, the most frequent first."""
+    def skipped(self, reason: str) -> int:
+        """How many results were skipped for this reason."""
         with self._lock:
-            return self._skipped.most_common()
+            return self._skipped[reason]
+
+    def unknown(self) -> list[tuple[str, int]]:
+        """Results that were skipped for a reason that leaves a run unevaluated, the most frequent reason first."""
+        with self._lock:
+            return self._unknown()
+
+    def _unknown(self) -> list[tuple[str, int]]:
+        return Counter({reason: count for reason, count in self._skipped.items() if reason in UNKNOWN_REASONS}).most_common()
 
     def counts(self) -> dict[str, int]:
         """Every count as `name{label=value,…}`."""

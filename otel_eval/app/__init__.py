@@ -7,9 +7,9 @@ counted.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from os import PathLike
@@ -20,6 +20,7 @@ from otel_eval.app.exporting import replay_fanout
 from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
 from otel_eval.config import EvalConfig
 from otel_eval.datasets import Dataset
+from otel_eval.diagnostics import Coverage
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
@@ -29,16 +30,16 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_whole_traces
-from otel_eval.trajectory import Plan, Run, TraceExplanation, build, explain_trace
+from otel_eval.trajectory import TraceExplanation, build, explain_trace
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
 
 __all__ = [
-    "Coverage",
     "EvaluationOfRun",
     "ExplainedRun",
     "ExplainedTrace",
+    "ReplayCoverage",
     "engine_of",
     "explain",
     "limits_of",
@@ -46,8 +47,6 @@ __all__ = [
     "tables_of",
     "understand",
 ]
-
-_MOST_SCOPES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,69 +58,27 @@ class UnusedRecords:
     total: int
 
 
-@dataclass(slots=True)
-class Coverage:
-    """Counts of one pass over stored traces.
+class ReplayCoverage(Coverage):
+    """What was found in one pass over stored traces, with the names of tools and the records of datasets that it used."""
 
-    Attributes:
-        traces, spans: what was read.
-        runs: agent runs found, nested ones included.
-        matched: runs that at least one evaluation matched.
-        traces_without_run, spans_without_run: traces in which no run was found, and their spans.
-        scopes_without_run: instrumentation scopes of these spans, with the number of spans of each.
-        evaluations: those that were asked for.
-    """
-
-    traces: int = 0
-    spans: int = 0
-    runs: int = 0
-    matched: int = 0
-    traces_without_run: int = 0
-    spans_without_run: int = 0
-    scopes_without_run: Counter[str] = field(default_factory=Counter)
-    evaluations: Sequence[ScorerSet] = ()
-    _tool_names: ToolNameCheck | None = None
-    _keys: dict[int, set[str]] = field(default_factory=dict)  # id of a dataset → keys that runs carried
+    def __init__(self) -> None:
+        super().__init__()
+        self._tool_names: ToolNameCheck | None = None
+        self._keys: dict[int, set[str]] = {}  # id of a dataset → keys that runs carried
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
         """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
         if self._tool_names is None:
             self._tool_names = ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=False)
-        self.evaluations, before = engine.evaluations, self.runs
-        reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), self._run)
-        self._trace(trace, self.runs - before)
+        found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
+        reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
+        self.evaluated(engine, trace, found)
+        for run, matching in found:
+            self._tool_names.observe(run, [each.name for each in matching])
+            for dataset, reference, _ in _files(matching):
+                if (key := reference.key_of(run)) is not None:
+                    self._keys.setdefault(id(dataset), set()).add(key)
         return reports
-
-    def build(self, trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
-        """The runs of a trace, counted, where nothing is evaluated."""
-        runs = build(trace, plan)
-        self.runs += len(runs)
-        self._trace(trace, len(runs))
-        return runs
-
-    def _trace(self, trace: ClosedTrace, runs: int) -> None:
-        if not trace.frames:  # log records of a trace that is elsewhere
-            return
-        self.traces += 1
-        self.spans += len(trace.frames)
-        if runs:
-            return
-        self.traces_without_run += 1
-        self.spans_without_run += len(trace.frames)
-        for frame in trace.frames.values():
-            scope = frame[2].scope_name
-            if scope in self.scopes_without_run or len(self.scopes_without_run) < _MOST_SCOPES:
-                self.scopes_without_run[scope] += 1
-
-    def _run(self, trajectory: Trajectory, matching: Sequence[ScorerSet]) -> None:
-        self.runs += 1
-        self.matched += bool(matching)
-        if self._tool_names is not None:
-            self._tool_names.observe(trajectory, [each.name for each in matching])
-        for dataset, reference, _ in _files(matching):
-            key = reference.key_of(trajectory)
-            if key is not None:
-                self._keys.setdefault(id(dataset), set()).add(key)
 
     def tool_name_warnings(self) -> list[str]:
         """Names of tools in policies that no run called: those that are required, and those that may be misspelt."""
@@ -211,7 +168,7 @@ def replay(
     on_problem: Problem,
     on_notice: Problem = ignore,
     on_progress: Callable[[int], None] | None = None,
-    coverage: Coverage | None = None,
+    coverage: ReplayCoverage | None = None,
 ) -> Iterator[Report]:
     """Score every run of stored traces.
 
@@ -225,7 +182,7 @@ def replay(
         on_progress: called with the number of bytes read since the last call.
         coverage: counts what was read and evaluated; complete once all reports were taken.
     """
-    counted = coverage or Coverage()
+    counted = coverage or ReplayCoverage()
     engine = engine_of(config, lines=True)
     exporters = replay_fanout(config) if export else None
     gathering = LateResults(lambda emit: later_of(config, engine, emit, unbounded=True))
@@ -233,6 +190,7 @@ def replay(
     evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
         for report in gathering.whole(evaluated):
+            counted.results.add(report)
             if exporters:
                 exporters.export(report)
             yield report
@@ -251,10 +209,12 @@ def understand(
     coverage: Coverage | None = None,
 ) -> Iterator[Trajectory]:
     """The trajectory of every run of stored traces, nested runs too (see `Trajectory.outermost`)."""
-    counted, plan = coverage or Coverage(), plan_of(config)
+    plan = plan_of(config)
     for trace in closed_traces(paths, config, on_problem, None, on_notice):
-        for run in guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
-            yield run.trajectory
+        runs = list(guarded(trace, partial(build, plan=plan), on_problem))
+        if coverage is not None and trace.frames and not runs:
+            coverage.without_run(trace)
+        yield from (run.trajectory for run in runs)
 
 
 def closed_traces(

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import click
 
 from otel_eval import app
-from otel_eval.app import Coverage
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
 from otel_eval.cli.render import counted, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
-from otel_eval.diagnostics import named_scopes
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
-from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.scorers import summarize
 
 _NOTHING_EVALUATED: Final = 3  # exit code
@@ -51,12 +49,12 @@ class _Problems:
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
     """Print each run of the files; 0, or 2 if an input is invalid."""
     problems = _Problems(ProgressBar(()))
-    coverage = app.Coverage()
+    coverage = app.ReplayCoverage()
     for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
         if every_run or trajectory.outermost:
             _print(encoded([trajectory_fields(trajectory)]) if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
-        _warn([f"{no_run_line(coverage)}; `otel-eval explain` with the same files shows why"])
+        _warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
     return 2 if problems.count else 0
 
 
@@ -106,7 +104,7 @@ def show_scores(
         )
     with ProgressBar(files) as progress:
         problems, tally = _Problems(progress), _ResultCounts()
-        coverage = app.Coverage()
+        coverage = app.ReplayCoverage()
         reports = app.replay(
             files,
             config,
@@ -125,15 +123,17 @@ def show_scores(
             _print(lines)
     if form == "table" and (tally.runs or not problems.count):
         _print(["", *tally.lines()])
+    why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
     missed = [
-        *(() if allow_empty else nothing_evaluated(coverage, tally.evaluated, tally.skipped)),
+        *([] if allow_empty or coverage.results.evaluated else [f"nothing was evaluated: {why}; {_REMEDY}"]),
         *(() if allow_unused else unused_records(coverage)),
     ]
     _warn([*coverage.tool_name_warnings(), *tally.failure_lines()])
     if problems.count:
         return 2  # already printed, and possibly the cause of everything that is missing
     _warn(missed)
-    return tally.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
+    not_applicable = coverage.results.skipped("not_applicable")
+    return tally.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
 
 
 class _ResultCounts:
@@ -142,7 +142,6 @@ class _ResultCounts:
     def __init__(self) -> None:
         self.runs: set[tuple[str, str]] = set()
         self._outcomes: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()  # by reason
         self._last: Trajectory | None = None
         self._labels: dict[str, list[Result]] = {}
         self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
@@ -159,8 +158,6 @@ class _ResultCounts:
         for result in report.results:
             if isinstance(result.outcome, Failed) and result.outcome.place:
                 self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
-            if isinstance(result.outcome, Skipped):
-                self.skipped["recorded" if result.type == _RECORDING_TYPE else result.outcome.reason] += 1
             if result.type == _RECORDING_TYPE:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
         self._last = report.trajectory
@@ -176,17 +173,12 @@ class _ResultCounts:
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
             yield f"scorer {scorer} failed {counted(count, 'time')}: {error} at {place}"
 
-    @property
-    def evaluated(self) -> int:
-        """The number of results that were scored or failed, or skipped because the run was too large."""
-        return self._outcomes.total() - self.skipped.total() + self.skipped["too_large"]
-
-    def exit_code(self, *, strict: bool) -> int:
+    def exit_code(self, *, strict: bool, not_applicable: int) -> int:
         """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.
 
-        A scorer that did not apply (`not_applicable`) and a recorded label never count.
+        A scorer that did not apply (`not_applicable` of those that were skipped) and a recorded label never count.
         """
-        skipped = self._outcomes["skipped"] - self.skipped["not_applicable"] if strict else 0
+        skipped = self._outcomes["skipped"] - not_applicable if strict else 0
         return 1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
 
 
@@ -219,41 +211,11 @@ def _warn(lines: Iterable[str]) -> None:
         click.echo(f"otel-eval: {line}", err=True)
 
 
-_EXPLAIN: Final = "`otel-eval explain` with the same files and --config shows why"
+_REMEDY: Final = "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
 _SHOWN: Final = 5
 
 
-def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, int]) -> Iterator[str]:
-    """Why nothing was evaluated; no line if something was.
-
-    Args:
-        coverage: counts of what was read.
-        evaluated: the number of results that were scored or failed, or skipped because the run was too large.
-        skipped: the number of skipped results by reason.
-    """
-    # Skips that are a problem of the input. Those that a run cannot avoid (`not_applicable`) are none.
-    unknown = Counter({reason: skipped[reason] for reason in UNKNOWN_REASONS if skipped.get(reason)})
-    remedy = f"{_EXPLAIN}; --allow-empty accepts it"
-    if not coverage.runs:
-        yield f"nothing was evaluated: {no_run_line(coverage)}; {remedy}"
-    elif not coverage.matched:
-        sampled = "; an evaluation with sample below 1 leaves traces out" if _sampled(coverage) else ""
-        yield f"nothing was evaluated: no evaluation matched any of {counted(coverage.runs, 'run')}{sampled}; {remedy}"
-    elif not evaluated and unknown:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in unknown.most_common())
-        yield f"nothing was evaluated: every scorer was skipped ({reasons}); {remedy}"
-    elif not evaluated and not sum(skipped.values()):
-        yield f"nothing was evaluated: no scorer ran, because each has a sample below 1; {remedy}"
-
-
-def no_run_line(coverage: Coverage) -> str:
-    """How many spans of which scopes are in traces without an agent run."""
-    scopes = coverage.scopes_without_run.most_common()
-    of_scopes = f" of scopes {named_scopes(scopes)}" if scopes else ""
-    return f"no agent run found in {counted(coverage.spans_without_run, 'span')}{of_scopes}"
-
-
-def unused_records(coverage: Coverage) -> Iterator[str]:
+def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
     for each in coverage.unused_records():
         named = ", ".join(f"line {line} {redacted_repr(key)}" for line, key in each.records[:_SHOWN])
@@ -262,10 +224,6 @@ def unused_records(coverage: Coverage) -> Iterator[str]:
             f"{each.path}: {len(each.records)} of {counted(each.total, 'record')} matched no run: {named}{more}; "
             "record the missing cases or check the key; --allow-unused accepts it"
         )
-
-
-def _sampled(coverage: Coverage) -> bool:
-    return any(each.sample < 1 for each in coverage.evaluations)
 
 
 class ProgressBar:

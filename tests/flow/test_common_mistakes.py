@@ -91,7 +91,7 @@ with tracer.start_as_current_span("work"):
     )
     assert rows == []
     assert only_line(stderr) == (
-        "nothing was evaluated before the end: no agent run in 1 traces with 2 spans of scopes 'my.framework' (2); "
+        "nothing was evaluated before the end: no agent run found in 2 spans of scopes 'my.framework' (2); "
         "`otel-eval explain FILE` with the stored traces shows why"
     )
 
@@ -109,7 +109,7 @@ agent(trace.get_tracer("app"), "search").end()
     )
     assert rows == []
     assert only_line(stderr) == (
-        "nothing was evaluated before the end: no evaluation matched any of 1 runs: 'policy' matches service 'shpo'; "
+        "nothing was evaluated before the end: no evaluation matched any of 1 run: 'policy' matches service 'shpo'; "
         "the runs are service 'shop' agent 'helper' span 'invoke_agent helper' (1)"
     )
 
@@ -266,7 +266,7 @@ with trace.use_span(span):
     )
     assert rows == []
     assert only_line(stderr) == (
-        "nothing was evaluated before the end: no agent run in 1 traces with 1 spans of scopes 'app' (1); "
+        "nothing was evaluated before the end: no agent run found in 1 span of scopes 'app' (1); "
         "1 of the traces had a span that never ended; a run is evaluated when its own span has ended; "
         "`otel-eval explain FILE` with the stored traces shows why"
     )

@@ -53,7 +53,7 @@ def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None
     path = config(PASSES, more="    match: {agent: another}")
     code, (line,) = code_and_lines(otel_eval("replay", run, "--config", path))
     assert code == 3
-    assert line.startswith("otel-eval: nothing was evaluated: no evaluation matched any of 1 run; ")
+    assert line.startswith("otel-eval: nothing was evaluated: no evaluation matched any of 1 run: 'one' matches agent 'another'; the runs are service ")
     assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
 
 
@@ -61,7 +61,7 @@ def test_a_sample_that_leaves_every_trace_out_is_named(otel_eval: Run, run: Path
     """Else one looks for a wrong pattern."""
     done = otel_eval("replay", run, "--config", config(PASSES, more="    sample: 0.000001"))
     assert done.returncode == 3
-    assert "an evaluation with sample below 1 leaves traces out" in done.stderr
+    assert "a sample of 1e-06 of the traces" in done.stderr
 
 
 @pytest.mark.parametrize("scorers", [[PASSES], [PASSES, NOT_APPLICABLE], [PASSES, LABEL]])

@@ -54,7 +54,7 @@ def lines(code: str) -> list[str]:
             "add()\nspan = provider.get_tracer('a').start_span('b')\ntime.sleep(1.5)",
             ["in 1 s: 1 traces are still open, the oldest for 1 s; a run is evaluated when its own span has ended"],
         ),
-        ("add()\nrun({})", ["before the end: no agent run in 1 traces"]),
+        ("add()\nrun({})", ["before the end: no agent run found in 1 span of scopes"]),
         (
             "add(evaluations=[{'name': 'e', 'scorers': [{'type': 'required_tools', 'patterns': ['a']}]}])\nrun(AGENT)",
             ["before the end: every scorer was skipped (calls_unknown 1)"],
