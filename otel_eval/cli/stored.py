@@ -14,7 +14,7 @@ from otel_eval import app
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
 from otel_eval.cli.render import counted, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
-from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.errors import redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.scorers import summarize
@@ -98,10 +98,6 @@ def show_scores(
         2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
         of a dataset matched no run, unless that is allowed; else 0.
     """
-    if export and not (config.exporters.otlp or config.exporters.jsonl):
-        raise ConfigError(
-            "exporters: none is configured, so --export has nowhere to send to; configure one or leave --export out"
-        )
     with ProgressBar(files) as progress:
         problems, tally = _Problems(progress), _ResultCounts()
         coverage = app.ReplayCoverage()

@@ -247,7 +247,7 @@ def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, c
         (["replay"], "FILE"),
         (["replay", "nowhere.json"], "nowhere.json"),
         (["replay", "recorded.json", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["replay", "recorded.json", "--export"], "--export has nowhere to send to"),
+        (["replay", "recorded.json", "--export"], "none takes what replay --export sends"),
         (["trajectory", "recorded.json", "--format", "xml"], "xml"),
         (["trajectory", "noise.bin"], "noise.bin"),
         (["check", "nowhere.yaml"], "nowhere.yaml"),

@@ -53,7 +53,9 @@ def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None
     path = config(PASSES, more="    match: {agent: another}")
     code, (line,) = code_and_lines(otel_eval("replay", run, "--config", path))
     assert code == 3
-    assert line.startswith("otel-eval: nothing was evaluated: no evaluation matched any of 1 run: 'one' matches agent 'another'; the runs are service ")
+    assert line.startswith(
+        "otel-eval: nothing was evaluated: no evaluation matched any of 1 run: 'one' matches agent 'another'; the runs are "
+    )
     assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
 
 

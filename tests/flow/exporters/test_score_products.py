@@ -35,6 +35,7 @@ from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app import replay
 from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import check
+from otel_eval.cli import main
 from otel_eval.config import EvalConfig, Evaluation, load
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer
@@ -115,7 +116,7 @@ def served(product: FakeProduct, tmp_path: Path) -> None:
 def replayed(product: FakeProduct, tmp_path: Path) -> None:
     path = tmp_path / "eval.json"
     path.write_text(json.dumps(config(product)))
-    assert list(replay([stored_traces(tmp_path)], load(path), export=True, on_problem=pytest.fail))
+    assert main(["replay", str(stored_traces(tmp_path)), "--config", str(path), "--export"]) in (0, 1)
 
 
 @contextmanager
