@@ -299,7 +299,8 @@ def _is_text(values: Mapping[str, Any]) -> bool:
 
 # Texts without information; `completed` and `incomplete` of the Responses API are states and mean nothing about tool calls.
 _NO_REASON: Final = frozenset(
-    {"", "none", "null", "unknown", "unspecified", "finish_reason_unspecified", "other", "completed", "incomplete", "in_progress"}
+    {"", "none", "null", "n/a", "unknown", "unspecified", "finish_reason_unspecified", "other"}
+    | {"completed", "incomplete", "in_progress"}
 )
 # OpenAI and most others; Vercel and Gemini; Anthropic; Bedrock; Ollama.
 _KEYS: Final = frozenset({"finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason"})

@@ -111,8 +111,8 @@ FINISH_REASONS: Final = (
     "gen_ai.response.stop_reason",
 )
 RESPONSE_ID: Final = ("gen_ai.response.id",)
-# OpenAI and Mistral; LangChain and pydantic-ai; Vercel; Anthropic, Bedrock; Semantic Kernel; LangChain4j.
-TOOL_FINISH_REASONS: Final = ("tool_call*|tool-call*|tool_use*|tooluse*|function_call*|tool_execution*|finishreason.tool_call*",)
+# `tool_calls`, `tool-calls`, `toolUse`, `TOOL_EXECUTION`, `FinishReason.TOOL_CALLS`, `FunctionCall`; some join several by commas.
+TOOL_FINISH_REASONS: Final = ("*tool*|*function*call*",)
 # Gemini ends with STOP and Ollama with `stop` whether or not they ask for a tool.
 UNRELIABLE: Final = tuple(
     Mark(key, value)

@@ -145,7 +145,7 @@ def test_a_finish_reason_that_is_the_same_with_and_without_calls_proves_nothing(
     assert not run(agent(), chat("m", 1, ["STOP"])).calls_unknown
 
 
-@pytest.mark.parametrize("finish", ["", "unknown", "completed", [], [""]])
+@pytest.mark.parametrize("finish", ["", "unknown", "N/A", "completed", [], [""]])
 def test_words_that_are_no_reason_prove_nothing(finish: Any):
     """The Responses API's states among them."""
     assert run(agent(), chat("m", 1, finish)).calls_unknown
@@ -214,6 +214,8 @@ SHAPES = {
         "Experimental.Microsoft.Extensions.AI",
         {"gen_ai.provider.name": "openai", "gen_ai.response.finish_reasons": '["tool_calls"]'},
     ),
+    "an enumeration of .NET": ("My.ChatClient", {"gen_ai.response.finish_reason": "ToolCalls"}),
+    "reasons joined by commas": ("Agent365Sdk", {"gen_ai.response.finish_reasons": "stop,tool_calls"}),
     "langchain4j": ("dev.langchain4j", {"gen_ai.provider.name": "openai", "gen_ai.response.finish_reasons": ["TOOL_EXECUTION"]}),
     "LiteLLM": ("litellm", {"gen_ai.system": "openai", "gen_ai.completion.0.finish_reason": "tool_calls"}),
     "OpenInference": ("my.client", {"openinference.span.kind": "LLM", "llm.finish_reason": "tool_calls"}),
