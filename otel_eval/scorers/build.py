@@ -292,5 +292,5 @@ class FunctionScorer(AskingScorer):
 
 
 def is_own_scorer(scorer: Scorer) -> bool:
-    """Whether the scorer's code is this package's: not a user's function, class or object."""
-    return type(scorer).__module__.startswith("otel_eval.") and not isinstance(scorer, FunctionScorer)
+    """Whether the scorer's code is this package's: not a user's function, class or object, nor what limits one in time."""
+    return type(scorer).__module__.startswith("otel_eval.scorers.") and not isinstance(scorer, FunctionScorer)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from made_spans import closed, span
 
+from otel_eval.app.wiring import guarded
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace
@@ -62,6 +64,11 @@ def function_scorer() -> FunctionScorer:
     return FunctionScorer(type="clears", function=clears, arguments={}, needs=frozenset({"arguments", "results"}))
 
 
+def limited_scorer() -> Any:
+    """The same, limited in time as in a process and in `otel-eval serve`."""
+    return guarded(Clearing(), 5.0, Counters())
+
+
 @scorer("test.clears", needs=["arguments", "results"])
 def registered(trajectory: Trajectory) -> float:
     """The same, registered."""
@@ -75,9 +82,23 @@ def tree_scorer() -> Any:
     return create_scorer({"type": "dag", "root": "one", "nodes": {"one": node}})
 
 
-@pytest.mark.parametrize("make", [Clearing, function_scorer, tree_scorer])
+@pytest.mark.parametrize("make", [Clearing, function_scorer, limited_scorer, tree_scorer])
 def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
     """Nor a second scorer of a user's."""
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
     (report,) = Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(run())
     assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("limit", [lambda each: each, lambda each: guarded(each, 5.0, Counters())])
+def test_a_users_scorer_that_decides_by_itself_has_no_threshold(limit: Any) -> None:
+    """The threshold that a result carries is the one that decided."""
+
+    class Lenient(Clearing):
+        applied_threshold = 1.0
+
+        def __call__(self, trajectory: Trajectory) -> Scored:
+            return Scored(0.25, passed=True)
+
+    (report,) = Engine([ScorerSet(name="e", scorers=(limit(Lenient()),))]).evaluate(run())
+    assert report.results[0].threshold is None
