@@ -10,6 +10,7 @@ from typing import Final
 
 from otel_eval.conventions.builtin.genai import (
     AGENT_OPERATIONS,
+    GEN_AI,
     MESSAGES,
     MODEL_OPERATIONS,
     OPERATION,
@@ -18,8 +19,6 @@ from otel_eval.conventions.builtin.genai import (
     by_kind,
     with_fields,
 )
-from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.builtin.genai import RULES as GEN_AI_RULES
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -63,10 +62,10 @@ LIVEKIT: Final = Convention(
         Rule(Kind.TOOL, name="function_tool"),
         Rule(Kind.AGENT, name="agent_session|agent_turn"),
         Rule(Kind.MODEL, name="llm_request"),
-        *GEN_AI_RULES,
+        *GEN_AI.rules,
     ),
     fields=with_fields(
-        GEN_AI_FIELDS,
+        GEN_AI.fields,
         tool_name=("lk.function_tool.name",),
         arguments=("lk.pii.function_tool.arguments", "lk.function_tool.arguments"),
         result=("lk.pii.function_tool.output", "lk.function_tool.output"),
@@ -118,13 +117,14 @@ HAYSTACK: Final = Convention(
     tool_spans=False,
 )
 
-LOONGSUITE: Final = Convention(
+LOONGSUITE: Final = replace(
+    GEN_AI,
     name="loongsuite",
     source="Alibaba Cloud's GenAI conventions (LoongSuite agents; Dify's exporters for Aliyun and Tencent write them too): "
     "`gen_ai.span.kind`, content in GenAI's attributes or in input.value and output.value",
     rules=by_kind("gen_ai.span.kind", tool="TOOL", agent="AGENT", model="LLM", other="*"),
     fields=with_fields(
-        GEN_AI_FIELDS,
+        GEN_AI.fields,
         tool_name=("gen_ai.tool.name", "tool.name"),
         arguments=("gen_ai.tool.call.arguments", "input.value", "tool.parameters"),
         result=("gen_ai.tool.call.result", "output.value"),
@@ -134,23 +134,20 @@ LOONGSUITE: Final = Convention(
     ),
     span_name=("execute_tool *", "*"),
     agent_span_name=("invoke_agent *", "*"),
-    messages=MESSAGES,
-    placeholders=PLACEHOLDERS,
     tool_spans=True,
 )
 
-AG2: Final = Convention(
+AG2: Final = replace(
+    GEN_AI,
     name="ag2",
     source="ag2 0.x autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the agents of a conversation "
     "take turns, and who asks for a tool is not who runs it, so the conversation is the run; ag2 1.2.1 middleware/builtin/"
     "telemetry.py (TelemetryMiddleware): an agent that was given no name is `unknown`; E: 1.2.1",
     rules=by_kind("ag2.span.type", tool="tool", agent="agent|conversation|multi_conversation", model="llm", other="*"),
-    fields=GEN_AI_FIELDS,
-    span_name=("execute_tool *",),
-    messages=MESSAGES,
     placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
     truncated={"gen_ai.tool.call.result": "ag2.tool.call.result.truncated"},
     tool_spans=True,
+    agent_span_name=(),
 )
 
 CREWAI: Final = Convention(
@@ -165,7 +162,7 @@ CREWAI: Final = Convention(
         Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS, name="execute crew|execute agent|execute flow"),
         Rule(Kind.OTHER, OPERATION, "execute_task|execute_method"),
     ),
-    fields=with_fields(GEN_AI_FIELDS, agent_name=("crewai.agent.role",)),
+    fields=with_fields(GEN_AI.fields, agent_name=("crewai.agent.role",)),
     messages=MESSAGES,
     # A crew without inputs writes this instead of leaving its input out.
     placeholders={
@@ -209,23 +206,23 @@ LETTA: Final = Convention(
     failures_in_results=True,
 )
 
-WEAVE: Final = Convention(
+WEAVE: Final = replace(
+    GEN_AI,
     name="weave",
     source="wandb/weave, agents' attributes @2026: GenAI's names below `weave.`, which win over the same below `gen_ai.`",
-    rules=tuple(replace(rule, key=rule.key.replace("gen_ai.", "weave.")) for rule in GEN_AI_RULES),
-    fields={field: (*(key.replace("gen_ai.", "weave.") for key in keys), *keys) for field, keys in GEN_AI_FIELDS.items()},
-    span_name=("execute_tool *",),
-    agent_span_name=("invoke_agent *",),
+    rules=tuple(replace(rule, key=rule.key.replace("gen_ai.", "weave.")) for rule in GEN_AI.rules),
+    fields={field: (*(key.replace("gen_ai.", "weave.") for key in keys), *keys) for field, keys in GEN_AI.fields.items()},
     messages=(*(replace(row, key=row.key.replace("gen_ai.", "weave.")) for row in MESSAGES), *MESSAGES),
-    placeholders=PLACEHOLDERS,
+    agent_span_name=("invoke_agent *",),
 )
 
-AGENTOPS: Final = Convention(
+AGENTOPS: Final = replace(
+    GEN_AI,
     name="agentops",
     source="agentops-sdk 0.4 semconv/span_attributes.py and sdk/decorators (`agentops.span.kind`; content as a Python call)",
     rules=by_kind("agentops.span.kind", tool="tool", agent="agent|workflow", model="llm", other="*"),
     fields=with_fields(
-        GEN_AI_FIELDS,
+        GEN_AI.fields,
         tool_name=("tool.name", "agentops.tool.name", "gen_ai.tool.name", "operation.name", "agentops.entity.name"),
         arguments=("gen_ai.tool.call.arguments", "agentops.tool.input", "agentops.entity.input", "tool.parameters"),
         result=("gen_ai.tool.call.result", "agentops.tool.output", "agentops.entity.output", "tool.result"),
@@ -234,9 +231,7 @@ AGENTOPS: Final = Convention(
     span_name=("*.tool", "*"),
     agent_span_name=("*.agent", "*.workflow", "*"),
     errors=(Mark("tool.status", "error"),),
-    messages=MESSAGES,
     wrappers=("python_call",),
-    placeholders=PLACEHOLDERS,
 )
 
 

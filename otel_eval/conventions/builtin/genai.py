@@ -286,7 +286,6 @@ LITELLM: Final = replace(
         *RULES,
         Rule(Kind.MODEL, name="litellm_request"),
     ),
-    messages=MESSAGES,
     tool_spans=False,
 )
 

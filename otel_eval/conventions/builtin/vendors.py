@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.builtin.genai import MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
-from otel_eval.conventions.builtin.genai import RULES as GEN_AI_RULES
+from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
@@ -25,7 +23,7 @@ RULES: Final = (
     Rule(Kind.OTHER, KIND, "task"),
 )
 FIELDS: Final[Mapping[Field, tuple[str, ...]]] = with_fields(
-    GEN_AI_FIELDS,
+    GEN_AI.fields,
     tool_name=("gen_ai.tool.name", "traceloop.entity.name"),
     arguments=("gen_ai.tool.call.arguments", "traceloop.entity.input"),
     result=("gen_ai.tool.call.result", "traceloop.entity.output"),
@@ -39,7 +37,8 @@ FIELDS: Final[Mapping[Field, tuple[str, ...]]] = with_fields(
     ),
 )
 
-TRACELOOP: Final = Convention(
+TRACELOOP: Final = replace(
+    GEN_AI,
     name="traceloop",
     source="traceloop/openllmetry 0.62.4, opentelemetry-semantic-conventions-ai 0.5.1; E: langchain",
     rules=tuple(rule for rule in RULES if rule.key == KIND),
@@ -47,9 +46,7 @@ TRACELOOP: Final = Convention(
     span_name=("execute_tool *", "*.tool"),
     agent_span_name=("invoke_agent *", "*.workflow", "*.agent"),
     errors=(Mark("gen_ai.task.status", "failure"),),
-    messages=MESSAGES,
     wrappers=("langchain_tool_start", "langchain_output", "python_call"),
-    placeholders=PLACEHOLDERS,
 )
 
 TRACELOOP_MODELS: Final = replace(
@@ -65,7 +62,7 @@ LANGCHAIN: Final = replace(
     name="traceloop_langchain",
     source="opentelemetry-instrumentation-langchain 0.62.4 (some spans carry only GenAI attributes); E",
     scopes=("opentelemetry.instrumentation.langchain*",),
-    rules=(*RULES, *GEN_AI_RULES),
+    rules=(*RULES, *GEN_AI.rules),
     tool_spans=True,
     failures_in_results=True,
 )
@@ -89,7 +86,7 @@ LLAMA_INDEX: Final = replace(
     name="traceloop_llama_index",
     source="opentelemetry-instrumentation-llamaindex 0.62.4 with llama-index-core 0.14: tools are tasks without names; E",
     scopes=("opentelemetry.instrumentation.llamaindex*",),
-    rules=(*RULES, *GEN_AI_RULES),
+    rules=(*RULES, *GEN_AI.rules),
     tool_spans=False,
     failures_in_results=True,
 )
@@ -99,7 +96,7 @@ CREWAI: Final = replace(
     name="traceloop_crewai",
     source="opentelemetry-instrumentation-crewai 0.62.4: crew, agent and task spans, no tool spans; E",
     scopes=("opentelemetry.instrumentation.crewai*",),
-    rules=(*RULES, *GEN_AI_RULES),
+    rules=(*RULES, *GEN_AI.rules),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
     tool_spans=False,
 )
@@ -115,7 +112,7 @@ MODEL_CLIENTS: Final = replace(
         for each in ("openai", "openai.*", "anthropic", "bedrock", "cohere", "groq", "mistralai", "ollama", "together",
                      "vertexai", "google_generativeai", "watsonx", "replicate", "sagemaker", "writer")
     ),
-    rules=(*RULES, *GEN_AI_RULES),
+    rules=(*RULES, *GEN_AI.rules),
     tool_spans=False,
 )  # fmt: skip
 
@@ -171,7 +168,7 @@ LANGSMITH: Final = Convention(
         Rule(Kind.OTHER, "langsmith.span.kind"),
     ),
     fields=with_fields(
-        GEN_AI_FIELDS,
+        GEN_AI.fields,
         tool_name=("gen_ai.tool.name", "langsmith.trace.name"),
         arguments=("gen_ai.prompt",),
         result=("gen_ai.completion",),
@@ -272,7 +269,7 @@ SPRING_AI: Final = Convention(
         Rule(Kind.OTHER, "spring.ai.kind", "advisor|vector_store|vector-store"),
     ),
     fields=with_fields(
-        GEN_AI_FIELDS,
+        GEN_AI.fields,
         tool_name=("spring.ai.tool.definition.name",),
         arguments=("spring.ai.tool.call.arguments",),
         result=("spring.ai.tool.call.result",),
@@ -288,7 +285,7 @@ MCP: Final = Convention(
     name="mcp",
     source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; E",
     rules=by_kind("mcp.method.name", tool="tools/call", other="*"),
-    fields=GEN_AI_FIELDS,
+    fields=GEN_AI.fields,
     span_name=("tools/call *", "MCP send tools/call *"),
     placeholders=PLACEHOLDERS,
 )
@@ -343,7 +340,7 @@ GEMINI_CLI: Final = Convention(
     scopes=("gemini-cli*|@google/gemini-cli*",),
     rules=by_kind(OPERATION, tool="tool_call", agent="agent_call|user_prompt", model="llm_call", other="*"),
     fields=with_fields(
-        GEN_AI_FIELDS,
+        GEN_AI.fields,
         arguments=("gen_ai.input.messages", "input-json"),
         result=("gen_ai.output.messages", "output-json"),
         call_id=("gen_ai.tool.call_id",),
