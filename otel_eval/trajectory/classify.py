@@ -268,7 +268,7 @@ def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
     """Every span with what it is; `calls.drafts` looks at tool spans then, and `link` follows."""
     spans, dropped = classified_with(trace, trace.frames, plan, steps)
     if dropped:
-        spans, _ = classified_with(trace, _without(trace.frames, dropped), plan, steps)
+        spans, _ = classified_with(trace, _without(spans, dropped), plan, steps)
     return spans
 
 
@@ -297,16 +297,13 @@ def _drop(_: SpanReader) -> Classification:
     return DROPPED
 
 
-def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, Frame]:
+def _without(read: ClassifiedTrace, dropped: set[bytes]) -> dict[bytes, Frame]:
     """The frames that neither are dropped nor hang below one that is."""
-    children: dict[bytes, list[bytes]] = {}
-    for span_id, frame in frames.items():
-        children.setdefault(frame[0], []).append(span_id)
-    gone: set[bytes] = set()
-    stack = list(dropped)
-    while stack:
-        span_id = stack.pop()
-        if span_id not in gone:
-            gone.add(span_id)
-            stack.extend(children.get(span_id, ()))
-    return {span_id: frame for span_id, frame in frames.items() if span_id not in gone}
+    kept: dict[bytes, Frame] = {}
+    until = 0  # the end of the dropped subtrees so far
+    for place, span_id in enumerate(read.tree.ids):
+        if span_id in dropped:
+            until = max(until, read.end(place))
+        if place >= until:
+            kept[span_id] = read.trace.frames[span_id]
+    return kept

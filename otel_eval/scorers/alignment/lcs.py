@@ -20,21 +20,18 @@ _MOST_CELLS: Final = 1 << 28  # bits in all rows: 32 MiB
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One side, ready to be compared with many others: per name the bits and the positions where it stands."""
+    """One side, ready to be compared with many others: per name the bits of the positions where it stands."""
 
     names: tuple[Hashable, ...]
     masks: Mapping[Hashable, int]
-    places: Mapping[Hashable, list[int]]
 
 
 def prepare(names: Sequence[Hashable]) -> Prepared:
     """Names in order, ready for `common`."""
     masks: dict[Hashable, int] = {}
-    places: dict[Hashable, list[int]] = {}
     for position, name in enumerate(names):
         masks[name] = masks.get(name, 0) | 1 << position
-        places.setdefault(name, []).append(position)
-    return Prepared(tuple(names), masks, places)
+    return Prepared(tuple(names), masks)
 
 
 def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
