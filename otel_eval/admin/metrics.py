@@ -90,8 +90,7 @@ def prometheus_text(families: Iterable[Family]) -> str:
 
 def _lines(family: Family) -> Iterator[str]:
     name = prometheus_name(family.name, family.unit, family.kind)
-    if family.description:
-        yield f"# HELP {name} {family.description}"
+    yield f"# HELP {name} {family.description}"
     yield f"# TYPE {name} {family.kind}"
     for suffix, labels, value in family.rows:
         yield f"{name}{suffix}{_labels(labels)} {value:.15g}"
@@ -233,7 +232,8 @@ def joined_families(several: Iterable[Family]) -> list[Family]:
 
 
 def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter") -> Family:
-    return Family(PREFIX + name, kind, unit, f"in {unit}" if unit else "", [("", labels, value)])
+    description = name.replace("_", " ") + (f" in {unit}" if unit else "")  # promtool refuses a metric without one
+    return Family(PREFIX + name, kind, unit, description, [("", labels, value)])
 
 
 def _families_of(key: str, value: Any) -> Iterator[Family]:

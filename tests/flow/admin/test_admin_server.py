@@ -213,6 +213,7 @@ def metrics(server: Server) -> dict[str, float]:
         if sample:
             assert sample[1] not in found
             found[sample[1]] = float(sample[2])
+    assert re.findall(r"(?m)^# HELP (\S+) \S", text) == re.findall(r"(?m)^# TYPE (\S+)", text)
     return found
 
 
