@@ -169,6 +169,8 @@ class HttpClient:
         if kept is not None:
             try:
                 return self._attempt(kept, method, target, body)
+            except TimeoutError:  # the other end is there, and may carry the request out later
+                raise
             except (OSError, http.client.HTTPException):
                 pass
         return self._attempt(self._connect(), method, target, body)

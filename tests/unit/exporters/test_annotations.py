@@ -423,12 +423,16 @@ def test_scores_are_kept_while_the_product_does_not_take_any(product: Any, statu
 
 
 def test_a_product_that_does_not_answer_is_tried_again(product: Any):
-    """A timeout is a failure of the product."""
-    product.script = [HANG]
-    with exporting(made(product, to={"timeout_s": 0.2})) as (queue, counters):
-        queue.put([run()])
-        assert queue.drain(10)
-    assert (len(stored(product)), counters.get("results.retries")) == (1, 1)
+    """A timeout is a failure of the product, also on a connection that was used before."""
+    with exporting(made(product, to={"timeout_s": 0.5})) as (queue, counters):
+        for number in (0, 1):
+            product.script = [HANG]
+            queue.put([run(number)])
+            assert queue.drain(10)
+            queue.put([run(number + 2)])
+            assert queue.drain(10)
+            assert counters.get("results.retries") == number + 1
+    assert len(stored(product)) == 4
 
 
 def test_refused_credentials_are_logged_once_a_minute_without_them(product: Any, caplog: pytest.LogCaptureFixture):
