@@ -134,6 +134,10 @@ class ReadTable:
         found = next((match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None)
         return name if found is None else found.groups()[-1] or name
 
+    def is_mcp_tool(self, name: str) -> bool:
+        """Whether the name, or its last part, is the one by which an MCP server knows the tool."""
+        return any(each.fullmatch(name) for each in self._mcp_names)
+
     def is_call(self, read: Mapping[str, Any], name: str) -> bool:
         """False for spans that look like tool calls and are artefacts of the instrumentation."""
         return name not in self.convention.not_calls and not self.marked(read, self.convention.not_call_marks)

@@ -9,7 +9,8 @@ Two rules, and nothing else ever merges spans, so every attempt that left a span
 * Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have ids,
   with arguments that are equal or that one of them did not record.
 
-A tool has one name, or that name and the one by which an MCP server knows it.
+A tool has one name, or that name and the one by which an MCP server knows it. Where the second is read from an MCP span, the
+first may be the same behind any prefix that a framework gives the tools of a server.
 """
 
 from __future__ import annotations
@@ -61,12 +62,22 @@ def _hosts(read: ClassifiedTrace, drafts: dict[int, ToolCallBuilder]) -> dict[in
         keys = [(agent, "name", mcp_name(draft)), (agent, "id", draft.call_id)][: 2 if draft.call_id else 1]
         # Without any agent above, two trees share a key; the stack is empty again between them.
         above = nearest.get(keys[-1] if draft.unnamed else keys[0])
+        if not above and open_spans and _is_prefixed(open_spans[-1][1][0], agent, draft):
+            above = nearest[open_spans[-1][1][0]]
         if above:
             hosts[place] = above[-1]
         for key in keys:
             nearest.setdefault(key, []).append(place)
         open_spans.append((read.end(place), keys))
     return hosts
+
+
+def _is_prefixed(outer: _HostKey, agent: int, inner: ToolCallBuilder) -> bool:
+    """Whether the outer span names the inner one's tool of an MCP server behind a prefix (`trip_search`, `search`)."""
+    of_agent, _, name = outer
+    prefix = name.removesuffix(inner.name)
+    is_part = prefix != name and not prefix[-1:].isalnum()
+    return is_part and of_agent == agent and inner.table.is_mcp_tool(inner.name)
 
 
 def _resolve(

@@ -287,6 +287,7 @@ MCP: Final = Convention(
     rules=by_kind("mcp.method.name", tool="tools/call", other="*"),
     fields=GEN_AI.fields,
     span_name=("tools/call *", "MCP send tools/call *"),
+    mcp_names=("*",),
     placeholders=PLACEHOLDERS,
 )
 

@@ -166,6 +166,27 @@ def test_tools_of_different_mcp_servers_are_different_calls(parent: str, other: 
     assert len(calls(claude_tool("a", "run", "mcp__trip__search", 1, 9), inner)) == 2
 
 
+@pytest.mark.parametrize(
+    ("outer", "inner", "number"),
+    [
+        ("trip_search", {"mcp.method.name": "tools/call"}, 1),
+        ("trip-search", {"mcp.method.name": "tools/call"}, 1),
+        ("research", {"mcp.method.name": "tools/call"}, 2),
+        ("search_trip", {"mcp.method.name": "tools/call"}, 2),
+        ("trip_search", {}, 2),
+    ],
+)
+def test_a_prefix_before_the_name_of_an_mcp_servers_tool_makes_no_second_call(outer: str, inner: dict[str, str], number: int):
+    """Frameworks put one before the tools of a server; a tool that only ends in the same letters is another one."""
+    made = calls(
+        tool("a", "run", outer, 1, 9, '{"q": 1}'),
+        tool("b", "a", "search", 2, 8, scope="mcp-python-sdk", status=2, attributes=inner),
+        tool("c", "b", "search", 3, 7, scope="server", attributes=inner),
+    )
+    assert [call.name for call in made] == [outer, "search"][:number]
+    assert made[0].error is not None or number == 2
+
+
 def test_calls_of_two_instrumentations_that_only_touch_are_two():
     """Neither interval contains the other."""
     made = calls(
