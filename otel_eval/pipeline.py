@@ -66,6 +66,7 @@ class Pipeline:
         evaluated: called with the id of each trace when all reports on it but pending ones were emitted, or none can be.
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
         journal: writes down what happens.
+        note: called with the spans that were taken, by the threads of `spans`; never raises.
         between: called by the worker between two looks at what is due, ten times a second or more often; never raises.
         backpressure: why evaluation must pause, because exporters do not take more reports; "" if they do.
         evaluator: the id that reports carry; a random one if None.
@@ -90,6 +91,7 @@ class Pipeline:
         now_ns: Callable[[], int] = time.time_ns,
         since_ns: int = 0,
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
+        note: Callable[[Sequence[SpanFrame]], None] = lambda _: None,
         between: Callable[[], None] = lambda: None,
         watch: Callable[[Engine, ClosedTrace, _Found, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
@@ -99,6 +101,7 @@ class Pipeline:
         self._later = later
         self._journal: Final = journal
         self._backpressure: Final = backpressure
+        self._note: Final = note
         self._between: Final = between
         self._final: Final = final
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
@@ -129,6 +132,7 @@ class Pipeline:
                 an exporter's queue is full, what has to survive cannot be written, or the process ends.
         """
         self._take(spans, origin, self._buffer.push_many)
+        self._note(spans)
 
     def logs(self, logs: Sequence[JoinedLog], origin: Any = None) -> None:
         """Take framed log records; raises as `spans` does."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +33,6 @@ class KafkaIntake:
     Args:
         config: with `receivers.kafka`.
         engine: for it alone: it evaluates on its own thread.
-        note: called with the spans that were taken.
         options: of each pipeline, beside what differs between them.
         backpressure: why nothing more must be evaluated, or "".
 
@@ -53,7 +51,6 @@ class KafkaIntake:
         counters: Counters,
         backpressure: Callable[[], str],
         emit: Callable[[Report], None],
-        note: Callable[[Sequence[Any]], None] = lambda _: None,
         **options: Any,
     ) -> None:
         given = config.receivers.kafka
@@ -68,7 +65,7 @@ class KafkaIntake:
         self.undelivered: Final = Undelivered(evaluators, delivered.put)
         self._evaluators: Final = evaluators
         finder = OffsetFinder(given.topic, given.initial_offset, counters, time.time)
-        services = replace(self._services(config, given, counters), note=note)
+        services = self._services(config, given, counters)
         parts: tuple[Any, ...] = (services, finder, self._pipeline, self._limits, self._backpressure, delivered, evaluators)
         self.source: Final = KafkaSource(given.settings(), given.group_id, *parts)
 

@@ -23,18 +23,19 @@ from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources import Source
-from otel_eval.sources.receiver import Bound
+from otel_eval.sources.receiver import Bound, DecodingHandler
 from otel_eval.sources.receiver.memory import IdleMemory
 from otel_eval.storage.directory import claim_split
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import PendingResults, Recovery
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from otel_eval.app.kafka import KafkaIntake
     from otel_eval.engine import Engine
     from otel_eval.exporters import Exporter
+    from otel_eval.interfaces import SpanFrame
     from otel_eval.judges import AsyncEvaluator
 
 NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
@@ -56,16 +57,19 @@ _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 class _Intake:
     """Hands the receiver's requests to the pipeline."""
 
-    def __init__(self, pipeline: Pipeline, expected: ExpectedResults | None) -> None:
-        self._pipeline, self._expected = pipeline, expected
+    forwards = False
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
 
     def spans(self, batch: SpanBatch) -> None:
         self._pipeline.spans(batch.spans, batch.origin)
-        if self._expected is not None:
-            self._expected.note(batch.spans)
 
     def logs(self, batch: SpanBatch) -> None:
         self._pipeline.logs(batch.logs, batch.origin)
+
+    def metrics(self, body: bytes) -> bool:
+        return False
 
 
 class Server:
@@ -102,6 +106,7 @@ class Server:
         metrics = [FinalResults(self._metrics)] if self._metrics else []
         self._fanout: Final = Fanout([*forward, *metrics], self._counters)
         self._expected: Final = ExpectedResults(self._fanout, engine) if self._metrics else None
+        note = self._expected.note if self._expected else lambda _: None
         evaluated = self._forward.evaluated if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)
@@ -116,19 +121,20 @@ class Server:
             final=self._fanout.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
+            note=note,
             between=self._between,
             watch=self._diagnostics.evaluated,
         )
         relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
-        intake = _Intake(self._pipeline, self._expected)
-        self._receiver: Final = receiver_of(config.receivers.otlp, intake, relay, lambda: self.readiness().ready, listens=listens)
+        handler = partial(DecodingHandler, relay or _Intake(self._pipeline))
+        self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens)
         self.take: Final = self._receiver.take
         self._memory: Final = IdleMemory(
             lambda: self._receiver.counters.get("requests"),
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self._kafka: Final = self._kafka_of(config) if config.receivers.kafka else None
+        self._kafka: Final = self._kafka_of(config, note) if config.receivers.kafka else None
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self.counts, self.readiness, self.scores)
 
@@ -141,13 +147,12 @@ class Server:
         """The metrics of results, for a scrape."""
         return families_of(self._metrics.collect() if self._metrics else None)
 
-    def _kafka_of(self, config: EvalConfig) -> KafkaIntake:
+    def _kafka_of(self, config: EvalConfig, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
         engine = self._engine_of(config)  # of its own: an engine works on one thread
-        note = self._expected.note if self._expected is not None else lambda _: None
-        hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated}
-        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._send, note, **hooks)
+        hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
+        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
 
     @property
     def _sources(self) -> list[Source]:

@@ -22,10 +22,8 @@ from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.sources.receiver import (
     BearerTokens,
     Certificates,
-    Consumer,
     OtlpServer,
     ReceiverLimits,
-    Relay,
     Tls,
     tune_gc,
     tune_malloc,
@@ -51,30 +49,27 @@ _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
 def receiver_of(
     given: OtlpReceiver | None,
-    intake: Consumer | None,
-    relay: Relay | None,
+    handler: Callable[..., ExportHandler],
     ready: Callable[[], bool],
     *,
     listens: bool = True,
-    handler: Callable[..., ExportHandler] | None = None,
     grpc_threads: int = ReceiverLimits().grpc_threads,
 ) -> OtlpServer:
     """The receiver, not listening yet, without a transport if it is off.
 
     Args:
-        listens: False: whatever is configured, no transport is on.
         handler: as `OtlpServer` has it.
+        listens: False: whatever is configured, no transport is on.
 
     Raises:
         ConfigError: a token cannot be had.
     """
     if given is None:
-        return OtlpServer(grpc=None, http=None, consumer=intake, relay=relay, handler=handler)
+        return OtlpServer(grpc=None, http=None, handler=handler)
     grpc, http = (given.protocols.grpc, given.protocols.http) if listens else (None, None)
     return OtlpServer(
         grpc=grpc.endpoint if grpc else None,
         http=http.endpoint if http else None,
-        consumer=intake,
         handler=handler,
         limits=ReceiverLimits(
             max_body_bytes=max_message_size(given),
@@ -85,7 +80,6 @@ def receiver_of(
         grpc_tls=_tls(grpc.tls if grpc else None),
         http_tls=_tls(http.tls if http else None),
         tokens=_tokens(given.auth) if listens else None,
-        relay=relay,
         ready=ready,
     )
 

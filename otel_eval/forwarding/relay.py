@@ -22,10 +22,12 @@ from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 class ForwardingRelay:
     """Takes complete requests from the receiver; each goes to assembly and to the backend, or to neither."""
 
+    forwards = True
+
     def __init__(self, forward: Forwarder, pipeline: Pipeline, durable: Durable | None) -> None:
         self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
-    def traces(self, body: bytes, batch: SpanBatch) -> None:
+    def spans(self, batch: SpanBatch) -> None:
         """To assembly and to the backend."""
         items: Final = len(batch.spans) + batch.own + batch.rejected
 
@@ -33,12 +35,14 @@ class ForwardingRelay:
             if batch.spans or ack is not None:
                 self._pipeline.spans(batch.spans, _kept(batch.origin, ack))
 
-        self._forward.take("traces", body, items, take, batch.spans, self._pipeline.undecided)
+        self._forward.take("traces", batch.origin.body, items, take, batch.spans, self._pipeline.undecided)
 
-    def logs(self, body: bytes, batch: SpanBatch) -> None:
+    def logs(self, batch: SpanBatch) -> None:
         """To assembly, as far as they belong to runs, and to the backend."""
         items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
-        self._forward.take("logs", body, items, lambda ack: self._pipeline.logs(batch.logs, _kept(batch.origin, ack)))
+        self._forward.take(
+            "logs", batch.origin.body, items, lambda ack: self._pipeline.logs(batch.logs, _kept(batch.origin, ack))
+        )
 
     def metrics(self, body: bytes) -> bool:
         """To the backend, if metrics are forwarded."""

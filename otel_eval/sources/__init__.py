@@ -14,14 +14,19 @@ if TYPE_CHECKING:  # what reads spans of the process needs no wire format
 
 
 class Consumer(Protocol):
-    """Takes the items of a request. When a call returns, the request is acknowledged.
+    """Takes requests, in protobuf whatever the client wrote. When a call returns, the request is acknowledged.
 
     Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
     the client retries all of it.
     """
 
+    @property
+    def forwards(self) -> bool:
+        """Whether requests are passed on as they are: then items that cannot be evaluated are not lost."""
+        ...
+
     def spans(self, batch: SpanBatch) -> None:
-        """Take spans.
+        """Take a request of traces, `batch.origin`, and its spans.
 
         Raises:
             Overloaded: there is no room now.
@@ -29,11 +34,11 @@ class Consumer(Protocol):
         ...
 
     def logs(self, batch: SpanBatch) -> None:
-        """Take log records.
+        """Take a request of logs and its records; raises as `spans` does."""
+        ...
 
-        Raises:
-            Overloaded: there is no room now.
-        """
+    def metrics(self, body: bytes) -> bool:
+        """Take a request of metrics; False if it is discarded. Raises as `spans` does."""
         ...
 
 

@@ -27,11 +27,13 @@ CLIENTS = 4
 
 RECEIVER = """
 import sys
-from otel_eval.sources.receiver import OtlpServer, tune_gc, tune_malloc
+from functools import partial
+from otel_eval.sources.receiver import DecodingHandler, OtlpServer, tune_gc, tune_malloc
 class Intake:
-    def spans(self, framed): pass
-    def logs(self, framed): pass
-receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=Intake())
+    forwards = False
+    def spans(self, batch): pass
+    def logs(self, batch): pass
+receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", handler=partial(DecodingHandler, Intake()))
 tune_malloc()
 tune_gc()
 bound = receiver.start()

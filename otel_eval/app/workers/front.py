@@ -24,15 +24,15 @@ from otel_eval.app.server_wiring import AdminServices, config_of_worker, receive
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.supervisor import SupervisedWorker
 from otel_eval.config import EvalConfig
-from otel_eval.counters import total_counts
+from otel_eval.counters import Counters, total_counts
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import InputError, Overloaded, collect_errors
 from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Rewritten, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.sources.receiver import Bound
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
-from otel_eval.sources.receiver.memory import Reservation
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
+from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 from otel_eval.storage.directory import claim_split
 from otel_eval.wire import fields, sized
 
@@ -65,10 +65,8 @@ class FrontServer:
         handler = partial(SplittingHandler, self._workers)
         self._receiver: Final = receiver_of(
             config.receivers.otlp,
-            None,
-            None,
+            handler,
             lambda: self._readiness().ready,
-            handler=handler,
             grpc_threads=_THREADS * config.workers,
         )
         self._bound: Bound | None = None
@@ -214,8 +212,10 @@ class SplittingHandler(ExportHandler):
         workers: of each trace always the same one gets the spans.
     """
 
-    def __init__(self, workers: Sequence[SupervisedWorker], **given: object) -> None:
-        super().__init__(**given)  # type: ignore[arg-type]
+    def __init__(
+        self, workers: Sequence[SupervisedWorker], memory_limiter: MemoryLimiter, counters: Counters, limits: ReceiverLimits
+    ) -> None:
+        super().__init__(memory_limiter, counters, limits)
         self._workers: Final = workers
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:

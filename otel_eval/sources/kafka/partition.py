@@ -71,7 +71,6 @@ class Services:
     keep_s: float  # how long ids of finished traces are kept, in record time
     most_ids: int
     is_undelivered: Callable[[str, str], bool]  # results of an evaluator on a trace, both in hexadecimal
-    note: Callable[[Sequence[Any]], None] = lambda _: None  # called with spans that were taken
     warnings: Warnings = field(default_factory=Warnings)
 
 
@@ -171,7 +170,6 @@ class Partition:
         try:
             if found.batch.spans:
                 self.pipeline.spans(found.batch.spans)
-                services.note(found.batch.spans)
         except Overloaded:
             self.is_refused = True
             return False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
-from otel_eval.sources.receiver.export_handler import ReceiverLimits, Relay
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.memory import resident, trim_malloc, tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import Bound, OtlpServer
 
@@ -12,10 +11,9 @@ __all__ = [
     "BearerTokens",
     "Bound",
     "Certificates",
-    "Consumer",
+    "DecodingHandler",
     "OtlpServer",
     "ReceiverLimits",
-    "Relay",
     "Tls",
     "resident",
     "trim_malloc",

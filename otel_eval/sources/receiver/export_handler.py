@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -141,13 +141,13 @@ class ExportHandler:
     """Takes requests and counts their outcomes. What is done with a body is up to subclasses.
 
     Args:
-        most_bytes: that one request may take while it is read, its body not counted.
+        limits: what one request may cost.
     """
 
-    def __init__(self, memory_limiter: MemoryLimiter, counters: Counters, *, most_bytes: int) -> None:
+    def __init__(self, memory_limiter: MemoryLimiter, counters: Counters, limits: ReceiverLimits) -> None:
         self._memory_limiter = memory_limiter
         self._counters = counters
-        self._most = most_bytes
+        self._limits = limits
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
@@ -219,34 +219,19 @@ class ExportHandler:
 
 
 class DecodingHandler(ExportHandler):
-    """Splits requests into spans and log records for a consumer, or a relay in its place.
+    """Splits requests into spans and log records for a consumer."""
 
-    Args:
-        most_bytes: that one request may take while it is read, its body not counted.
-        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span.
-    """
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        memory_limiter: MemoryLimiter,
-        counters: Counters,
-        relay: Relay | None = None,
-        *,
-        most_bytes: int,
-        max_attributes: int,
-    ) -> None:
-        super().__init__(memory_limiter, counters, most_bytes=most_bytes)
+    def __init__(self, consumer: Consumer, memory_limiter: MemoryLimiter, counters: Counters, limits: ReceiverLimits) -> None:
+        super().__init__(memory_limiter, counters, limits)
         self._consumer = consumer
-        self._relay = relay
-        self._max_attributes = max_attributes
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
         """Reserve the memory that reading and evaluating the request will take, before it is read."""
-        weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, self._most)
-        if weight > self._most:
+        most = self._limits.most_bytes
+        weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
+        if weight > most:
             raise RequestTooLarge(
-                f"so many parts are in it that reading it would take more than {self._most} bytes of memory, which is the limit "
+                f"so many parts are in it that reading it would take more than {most} bytes of memory, which is the limit "
                 "here (receivers.otlp.max_inflight_size); send less at once"
             )
         # Reading a document in JSON takes more than evaluating what is in it, which happens later.
@@ -256,11 +241,11 @@ class DecodingHandler(ExportHandler):
     def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         if signal is Signal.METRICS:
             return self._take_metrics(transport, request.body)
-        batch = read_request(RawRequest(signal, request.body), self._max_attributes)
+        batch = read_request(RawRequest(signal, request.body), self._limits.max_attributes)
         batch.reject(request.why, request.rejected)
-        # A relay gets items with unusable ids too: the response warns of these and does not count them as lost.
-        lost = batch.rejected if self._relay is None else request.rejected
-        return self._acknowledge(transport, signal, request.body, batch, lost)
+        # What is passed on has items with unusable ids too: the response warns of these and does not count them as lost.
+        lost = request.rejected if self._consumer.forwards else batch.rejected
+        return self._acknowledge(transport, signal, batch, lost)
 
     def _take_metrics(self, transport: str, body: bytes) -> ExportResponse:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
@@ -268,15 +253,17 @@ class DecodingHandler(ExportHandler):
             parse_metrics(body)
         except DecodeError:
             raise InputError("not OTLP metrics in protobuf") from None
-        if self._relay is None or not self._relay.metrics(body):
+        if not self._consumer.metrics(body):
             add_counts(self._counters, transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.ACCEPTED)
 
-    def _acknowledge(self, transport: str, signal: Signal, body: bytes, batch: SpanBatch, lost: int) -> ExportResponse:
-        items = batch.spans if signal is Signal.TRACES else batch.logs
-        kind = "spans" if signal is Signal.TRACES else "logs"
+    def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, lost: int) -> ExportResponse:
+        is_traces = signal is Signal.TRACES
+        kind, items = ("spans", batch.spans) if is_traces else ("logs", batch.logs)
+        take = self._consumer.spans if is_traces else self._consumer.logs
         try:
-            self._keep(signal, body, batch)
+            if items or self._consumer.forwards:
+                take(batch)  # the one step before the acknowledgement: what must survive a crash is written before it returns
         except Overloaded:
             add_counts(self._counters, transport, **{f"refused_{kind}": len(items)})
             raise
@@ -284,41 +271,7 @@ class DecodingHandler(ExportHandler):
         add_counts(self._counters, transport, ignored_logs=batch.ignored, **amounts)
         return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, lost), lost)
 
-    def _keep(self, signal: Signal, body: bytes, batch: SpanBatch) -> None:
-        """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
-        if self._relay is not None:
-            take = self._relay.traces if signal is Signal.TRACES else self._relay.logs
-            take(body, batch)
-        elif signal is Signal.TRACES:
-            if batch.spans:
-                self._consumer.spans(batch)
-        elif batch.logs:
-            self._consumer.logs(batch)
-
 
 def _warning(batch: SpanBatch, lost: int) -> str:
     fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
     return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
-
-
-class Relay(Protocol):
-    """Takes whole requests, to pass them on beside having them scored. Otherwise like an `Consumer`.
-
-    Bodies are protobuf, whatever the sender wrote, and may hold spans and records that were not framed.
-    """
-
-    def traces(self, body: bytes, batch: SpanBatch) -> None:
-        """Take a request of traces and what was framed of it.
-
-        Raises:
-            Overloaded: there is no room now.
-        """
-        ...
-
-    def logs(self, body: bytes, batch: SpanBatch) -> None:
-        """Take a request of logs and what was framed of it; raises as `traces` does."""
-        ...
-
-    def metrics(self, body: bytes) -> bool:
-        """Take a request of metrics; False if it is discarded. Raises as `traces` does."""
-        ...

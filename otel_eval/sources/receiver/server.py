@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
@@ -16,16 +15,8 @@ from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
-from otel_eval.sources.receiver.export_handler import (
-    DecodingHandler,
-    ExportHandler,
-    ExportResponse,
-    ReceiverLimits,
-    Relay,
-    counts_by_transport,
-)
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ReceiverLimits, counts_by_transport
 from otel_eval.sources.receiver.grpc_server import OtlpGrpcServer
 from otel_eval.sources.receiver.http_server import OtlpHttpServer
 from otel_eval.sources.receiver.memory import MemoryLimiter
@@ -49,17 +40,15 @@ class Bound:
 
 
 class OtlpServer:
-    """OTLP over gRPC and HTTP, in front of one consumer.
+    """OTLP over gRPC and HTTP.
 
     Args:
         grpc, http: "host:port", port 0 for a free one; None turns the transport off.
-        consumer: takes the requests.
-        handler: makes what deals with requests from `memory_limiter`, `counters` and `most_bytes`, in the place of `consumer`.
+        handler: makes what deals with requests, such as a `DecodingHandler` with its consumer.
         limits: what clients may cost.
         grpc_tls, http_tls: certificates; without them the transport is not encrypted.
         tokens: bearer tokens of which every request needs one; without them every client is accepted.
         counters: where to count, to share them with an observer.
-        relay: takes whole requests instead of `consumer`, to forward them.
         ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
     """
 
@@ -68,14 +57,12 @@ class OtlpServer:
         *,
         grpc: str | None,
         http: str | None,
-        consumer: Consumer | None = None,
-        handler: Callable[..., ExportHandler] | None = None,
+        handler: Callable[[MemoryLimiter, Counters, ReceiverLimits], ExportHandler],
         limits: ReceiverLimits | None = None,
         grpc_tls: Tls | None = None,
         http_tls: Tls | None = None,
         tokens: BearerTokens | None = None,
         counters: Counters | None = None,
-        relay: Relay | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._ready = ready
@@ -86,10 +73,7 @@ class OtlpServer:
         self._tokens = tokens
         self._limits = limits = limits or ReceiverLimits()
         self._memory_limiter = MemoryLimiter(limits.max_inflight_bytes)
-        if handler is None:
-            assert consumer is not None, "a receiver needs a consumer or a handler"
-            handler = partial(DecodingHandler, consumer, relay=relay, max_attributes=limits.max_attributes)
-        self._handler = handler(memory_limiter=self._memory_limiter, counters=self.counters, most_bytes=limits.most_bytes)
+        self._handler = handler(self._memory_limiter, self.counters, limits)
         self._grpc: OtlpGrpcServer | None = None
         self._http: OtlpHttpServer | None = None
         self._started = False

@@ -25,7 +25,7 @@ from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.otlp import Encoding, Signal, content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import decompress
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
@@ -81,9 +81,8 @@ class Receiver:
         self._exporter = exporter = JsonLinesExporter(results)
         self.pipeline = Pipeline(engine, lambda report: exporter.export([report]), Limits())
         admission = MemoryLimiter(_MOST)
-        self._exchange = DecodingHandler(
-            _Intake(self.pipeline), admission, Counters(), most_bytes=_MOST, max_attributes=_ATTRIBUTES
-        )
+        limits = ReceiverLimits(max_inflight_bytes=_MOST, max_attributes=_ATTRIBUTES)
+        self._exchange = DecodingHandler(_Intake(self.pipeline), admission, Counters(), limits)
 
     def take(self, request: Sent) -> ExportResponse:
         """Take one request in."""
@@ -107,6 +106,8 @@ class Receiver:
 
 
 class _Intake:
+    forwards = False
+
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
@@ -115,6 +116,9 @@ class _Intake:
 
     def logs(self, framed: Any) -> None:
         self._pipeline.logs(framed.logs)
+
+    def metrics(self, body: bytes) -> bool:
+        return False
 
 
 def engine() -> Engine:

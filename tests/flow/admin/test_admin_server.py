@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers import scorer
-from otel_eval.sources.receiver import Bound, OtlpServer
+from otel_eval.sources.receiver import Bound, DecodingHandler, OtlpServer
 
 OPEN = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
 Begin = Callable[..., tuple[Server, Bound]]
@@ -360,16 +361,16 @@ def test_an_address_that_is_taken_stops_the_start(begin: Begin, tmp_path: Path) 
 
 
 class _Kept:
-    """Keeps metrics, as the relay of a receiver that passes on."""
+    """Keeps metrics, as a receiver that forwards them."""
+
+    forwards = True
 
     def __init__(self) -> None:
         self.requests: list[ExportMetricsServiceRequest] = []
 
-    def traces(self, body: bytes, framed: Any) -> None: ...
-
-    def logs(self, body: bytes, framed: Any) -> None: ...
-
     def spans(self, framed: Any) -> None: ...
+
+    def logs(self, framed: Any) -> None: ...
 
     def metrics(self, body: bytes) -> bool:
         self.requests.append(ExportMetricsServiceRequest.FromString(body))
@@ -380,7 +381,7 @@ class _Kept:
 def test_metrics_are_sent_by_otlp(begin: Begin, protocol: str) -> None:
     """The same numbers, with units and kinds, again and again and at the end."""
     kept = _Kept()
-    backend = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=kept, relay=kept)
+    backend = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", handler=partial(DecodingHandler, kept))
     there = backend.start()
     address = there.grpc if protocol == "grpc" else there.http
     _, bound = begin(telemetry={"otlp": {"endpoint": f"http://{address}", "protocol": protocol, "interval": 0.1}})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -41,10 +42,10 @@ def found_in(text: str) -> Found:
     return found
 
 
-def served(tmp_path: Path, what: Callable[[Server, Callable[[], Found], str], Any], **traces: Any) -> Any:
+def served(tmp_path: Path, what: Callable[[Server, Callable[[], Found], str], Any], forward: Any = None, **traces: Any) -> Any:
     """What a running receiver shows."""
     ports = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}}
-    outs = {"jsonl": {"path": str(tmp_path / "out.jsonl")}}
+    outs = {"jsonl": {"path": str(tmp_path / "out.jsonl")}} | ({"forward": forward} if forward else {})
     given = {"receivers": ports, "exporters": outs, "evaluations": EVALUATIONS, "telemetry": {"endpoint": "127.0.0.1:0"}}
     server = Server(load(given | {"traces": traces}))
     bound = server.start()
@@ -72,7 +73,8 @@ def test_an_evaluation_of_a_new_configuration_begins_with_zeros(tmp_path: Path) 
     assert served(tmp_path, reload)["new", "", ""] == ZEROS
 
 
-def test_an_agent_begins_with_zeros_before_its_run_is_evaluated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forward", [None, {"endpoint": "http://127.0.0.1:1"}], ids=["scored", "forwarded as well"])
+def test_an_agent_begins_with_zeros_before_its_run_is_evaluated(tmp_path: Path, forward: Any) -> None:
     """Only for the evaluations that match it; the span that it is known by has just arrived."""
 
     def send(server: Server, scraped: Callable[[], Found], place: str) -> Found:
@@ -83,7 +85,7 @@ def test_an_agent_begins_with_zeros_before_its_run_is_evaluated(tmp_path: Path) 
         wait_until(lambda: ("all", "shop", "helpdesk") in scraped(), 10)
         return scraped()
 
-    found = served(tmp_path, send, decision_wait=30, decision_wait_partial=30)
+    found = served(tmp_path, send, forward, decision_wait=30, decision_wait_partial=30)
     assert found["all", "shop", "helpdesk"] == ZEROS
     assert ("named", "shop", "helpdesk") not in found
 

@@ -6,6 +6,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,13 +15,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import Overloaded
 from otel_eval.otlp import SpanBatch
-from otel_eval.sources.receiver import Bound, OtlpServer, ReceiverLimits
+from otel_eval.sources.receiver import Bound, DecodingHandler, OtlpServer, ReceiverLimits
 
 Start = Callable[..., tuple[OtlpServer, Bound]]
 
 
 class ListIntake:
     """Keeps what it is given; refuses, breaks or waits when told to."""
+
+    forwards = False
 
     def __init__(self) -> None:
         self.taken: list[SpanBatch] = []
@@ -42,6 +45,9 @@ class ListIntake:
     def logs(self, framed: SpanBatch) -> None:
         self.spans(framed)
 
+    def metrics(self, body: bytes) -> bool:
+        return False
+
     def names(self) -> list[str]:
         """Of the spans that were taken, in order."""
         return [
@@ -62,7 +68,9 @@ def start(intake: ListIntake) -> Iterator[Start]:
     def begin(**options: Any) -> tuple[OtlpServer, Bound]:
         limits = {each.name: options.pop(each.name) for each in fields(ReceiverLimits) if each.name in options}
         options["limits"] = ReceiverLimits(**limits)
-        receiver = OtlpServer(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "consumer": intake} | options)
+        receiver = OtlpServer(
+            **{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "handler": partial(DecodingHandler, intake)} | options
+        )
         running.append(receiver)
         return receiver, receiver.start()
 

@@ -7,13 +7,14 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver import Bound, OtlpServer
+from otel_eval.sources.receiver import Bound, DecodingHandler, OtlpServer
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TYPE = {"Content-Type": "application/x-protobuf"}
@@ -41,7 +42,7 @@ def test_a_port_in_use_is_refused_in_one_line(start: Any, intake: Any, protocol:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         address, spare = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
         free.close()
-        receiver = OtlpServer(**{protocol: address, other: spare, "consumer": intake})
+        receiver = OtlpServer(**{protocol: address, other: spare, "handler": partial(DecodingHandler, intake)})
         with pytest.raises(
             ConfigError, match=rf"protocols\.{protocol}\.endpoint: '{address}': the port is in use; .*0 picks a free"
         ):
@@ -57,7 +58,7 @@ def test_what_is_no_address_is_refused(intake: Any, protocol: str, address: str)
     """With an example of one."""
     other = "http" if protocol == "grpc" else "grpc"
     with pytest.raises(ConfigError, match=r"write for example 127\.0\.0\.1:"):
-        OtlpServer(**{protocol: address, other: None, "consumer": intake}).start()
+        OtlpServer(**{protocol: address, other: None, "handler": partial(DecodingHandler, intake)}).start()
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
@@ -65,7 +66,7 @@ def test_an_address_of_another_machine_is_refused(intake: Any, protocol: str) ->
     """TEST-NET-1 is not assigned."""
     other = "http" if protocol == "grpc" else "grpc"
     with pytest.raises(ConfigError, match="no such address"):
-        OtlpServer(**{protocol: "192.0.2.1:0", other: None, "consumer": intake}).start()
+        OtlpServer(**{protocol: "192.0.2.1:0", other: None, "handler": partial(DecodingHandler, intake)}).start()
 
 
 def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
@@ -99,7 +100,7 @@ def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake
 def test_stopping_is_quick_and_leaves_nothing(intake: Any, request_of: Any) -> None:
     """Idle connections do not hold it up; threads and ports are gone."""
     before = set(threading.enumerate())
-    receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=intake)
+    receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", handler=partial(DecodingHandler, intake))
     bound = receiver.start()
     assert isinstance(bound, Bound)
     host, port = str(bound.http).rsplit(":", 1)

@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver import OtlpServer, Tls
+from otel_eval.sources.receiver import DecodingHandler, OtlpServer, Tls
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
@@ -239,7 +240,9 @@ def test_files_that_cannot_be_used_stop_the_start(
     """In one line that names the key and the file, and nothing listens."""
     other = "http" if protocol == "grpc" else "grpc"
     tls = Tls(**{**authority.issue("server"), **broken})
-    receiver = OtlpServer(**{protocol: "127.0.0.1:0", other: None, f"{protocol}_tls": tls}, consumer=intake)
+    receiver = OtlpServer(
+        **{protocol: "127.0.0.1:0", other: None, f"{protocol}_tls": tls}, handler=partial(DecodingHandler, intake)
+    )
     with pytest.raises(ConfigError, match=r"^receivers\.otlp\.protocols\." + protocol) as caught:
         receiver.start()
     assert message in str(caught.value)

@@ -11,7 +11,7 @@ from otel_eval.app.workers.front import SplittingHandler
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus, InternalError
+from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus, InternalError, ReceiverLimits
 from otel_eval.sources.receiver.memory import MemoryLimiter
 
 
@@ -33,7 +33,7 @@ class Refusing:
 def answered(errors: Sequence[Exception]) -> tuple[ExportResponse, Counters]:
     counters = Counters()
     workers: Any = [Refusing(each) for each in errors]
-    handler = SplittingHandler(workers, memory_limiter=MemoryLimiter(1 << 20), counters=counters, most_bytes=1 << 20)
+    handler = SplittingHandler(workers, MemoryLimiter(1 << 20), counters, ReceiverLimits())
     return handler.answer("grpc", Signal.TRACES, Encoding.PROTOBUF, 0, lambda _: b""), counters
 
 
