@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,7 +143,7 @@ class Server:
         if self._expected is not None:
             self._expected.look()
 
-    def scores(self) -> Iterator[Family]:
+    def scores(self) -> Iterable[Family]:
         """The metrics of results, for a scrape."""
         return families_of(self._metrics.collect() if self._metrics else None)
 

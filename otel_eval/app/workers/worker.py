@@ -23,55 +23,38 @@ from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig
 from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError, OtelEvalError
-from otel_eval.otlp import Signal
-from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
+from otel_eval.sources.receiver.export_handler import InternalError
 
 _STOP_S: Final = 10.0  # to end in when the front is gone
 _MARGIN_S: Final = 2.0
 
 
-class Worker:
-    """What the front calls by name."""
+class Worker(Server):
+    """A server without addresses; the front calls its methods by name."""
 
     def __init__(self, number: int, config: EvalConfig) -> None:
+        super().__init__(config, listens=False)
         self._number: Final = number
-        self._stop: Final = threading.Lock()  # one stops it
+        self._stop_once: Final = threading.Lock()  # the front, or the worker itself where the front is gone
         self._stopped: bool | None = None
-        self._server: Final = Server(config, listens=False)
-
-    def start(self) -> None:
-        """Take requests.
-
-        Raises:
-            ConfigError: that is not possible with this configuration.
-        """
-        self._server.start()
-
-    def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
-        """Deal with a part of a request that came by that transport; raises as `ExportHandler.take` does."""
-        return self._server.take(transport, signal, body)
 
     def look(self) -> tuple[dict[str, Any], Readiness]:
         """What was counted, and whether it works."""
-        return self._server.counts(), self._server.readiness()
+        return self.counts(), self.readiness()
 
     def scores(self) -> list[Family]:
         """The metrics of results, with the number of this worker: averages of several cannot be added up."""
         label = {"worker": str(self._number)}
         return [
             replace(each, rows=[(suffix, {**labels, **label}, value) for suffix, labels, value in each.rows])
-            for each in self._server.scores()
+            for each in super().scores()
         ]
 
-    def reload(self, config: EvalConfig) -> None:
-        """Use other evaluations from now on; raises as `Server.reload` does."""
-        self._server.reload(config)
-
-    def stop(self, timeout_s: float) -> bool:
-        """Stop; False if not everything was evaluated and delivered in time."""
-        with self._stop:
+    def stop(self, timeout_s: float = _STOP_S) -> bool:
+        """Stop, once; False if not everything was evaluated and delivered in time."""
+        with self._stop_once:
             if self._stopped is None:
-                self._stopped = self._server.stop(timeout_s)
+                self._stopped = super().stop(timeout_s)
             return self._stopped
 
 
