@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.errors import ConfigError, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
@@ -88,8 +88,7 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
 def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
     values, wrong = _read(known, given)
-    problems = unknown_keys(given, list(known)) + wrong
-    problems += _missing(scorer.type, {key: _is_required(each) for key, each in known.items()}, given)
+    problems = _wrong_keys(scorer.type, {key: _is_required(each) for key, each in known.items()}, given) + wrong
     if problems:
         raise ConfigError(*problems)
     return scorer(**values)
@@ -108,9 +107,11 @@ def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[di
     return values, list(dict.fromkeys(problems))
 
 
-def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any]) -> list[str]:
-    """A line for each required key that is not given."""
-    return [f"{key}: missing; {kind} cannot do without it" for key, needed in required.items() if needed and key not in given]
+def _wrong_keys(kind: str, known: Mapping[str, bool], given: Mapping[str, Any]) -> list[str]:
+    """A line for each unknown key, and for each required one that is neither given nor misspelt; `known`: key → required."""
+    misspelt = {nearest(key, known) for key in given if key not in known}
+    missing = [key for key, needed in known.items() if needed and key not in given and key not in misspelt]
+    return unknown_keys(given, list(known)) + [f"{key}: missing; {kind} cannot do without it" for key in missing]
 
 
 def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
@@ -121,8 +122,7 @@ def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> S
     values, problems = _read(common, given)
     takes = _keywords(thing, instance=inspect.isclass(thing))
     if takes is not None:
-        problems += unknown_keys(own, [*common, *takes])
-        problems += _missing(name, takes, own)
+        problems += _wrong_keys(name, dict.fromkeys(common, False) | takes, own)
     problems += wrong_parameters(thing, own)
     if problems:
         raise ConfigError(*problems)
