@@ -46,13 +46,13 @@ class Rewritten(NamedTuple):
 
 
 def load_json(body: bytes) -> dict[str, Any]:
-    """The JSON object in UTF-8 text; a byte order mark is allowed.
+    """The JSON object in UTF-8 text without a byte order mark.
 
     Raises:
         InputError: it is not UTF-8, not JSON, nested too deeply, or not an object.
     """
     try:
-        document = json.loads(body.decode("utf-8-sig"))
+        document = json.loads(body.decode())
     except UnicodeDecodeError:
         raise InputError("not UTF-8") from None
     except json.JSONDecodeError as error:
