@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
-from otel_eval.config.conventions import convention_from_mapping
 from otel_eval.conventions import TABLES, Convention
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
@@ -55,8 +54,7 @@ def limits_of(config: EvalConfig) -> Limits:
 
 def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
     """The convention tables: the user's own first."""
-    own = (each if isinstance(each, Convention) else convention_from_mapping(each) for each in config.own_conventions.tables)
-    return (*own, *TABLES)
+    return (*config.own_conventions.tables, *TABLES)
 
 
 def plan_of(config: EvalConfig) -> Plan:

@@ -99,16 +99,15 @@ def _default() -> Evaluation:
     return Evaluation(name="default", scorers=({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 30000}))
 
 
-def _convention(mapping: Any) -> Any:
+def _convention(given: Any) -> Any:
     from otel_eval.config.conventions import convention_from_mapping  # deferred, as the scorers are
     from otel_eval.conventions import Convention
 
-    if isinstance(mapping, Convention):
-        return mapping
-    if not isinstance(mapping, Mapping):
-        raise ValueError(f"{redacted_repr(mapping)} is not a convention; write a mapping")
-    convention_from_mapping(mapping)
-    return mapping
+    if isinstance(given, Convention):
+        return given
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{redacted_repr(given)} is not a convention; write a mapping")
+    return convention_from_mapping(given)
 
 
 ConventionSpec = Annotated[Any, AfterValidator(_convention), WithJsonSchema({"type": "object"})]
