@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
-from weakref import WeakSet
 
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.engine import Engine
@@ -143,9 +143,10 @@ class Diagnostics:
         self._lost: Final = LostContext() if one_process else None
         self._warnings: Final = Warnings()
         self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
-        self._made: Final = time.monotonic()
-        self._ended = False
-        _watch(self)
+        self._timer: Final = threading.Timer(CHECK_AFTER_S, _check, (weakref.ref(self),))
+        self._timer.daemon, self._timer.name = True, "otel-eval-check"
+        with suppress(RuntimeError):  # the interpreter is ending
+            self._timer.start()
 
     def evaluated(self, engine: Engine, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
         """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
@@ -182,7 +183,7 @@ class Diagnostics:
 
     def check(self, when: str) -> None:
         """Log one warning in this process if nothing was evaluated by now; `when` says by when."""
-        if self._ended or self._coverage.results.evaluated:
+        if self._coverage.results.evaluated:
             return
         try:
             why = self._coverage.why_nothing() if self._coverage.runs else self._why_no_run()
@@ -192,14 +193,10 @@ class Diagnostics:
         if why and _first_in_process():
             _log.warning("nothing was evaluated %s: %s", when, why)
 
-    def age_s(self) -> float:
-        """Seconds since it was made."""
-        return time.monotonic() - self._made
-
     def end(self) -> None:
         """The process or its evaluation ends: check for the last time."""
+        self._timer.cancel()
         self.check("before the end")
-        self._ended = True
 
     def _why_no_run(self) -> str:
         counts, traces, unended = self._counts(), self._coverage.traces_without_run, self._coverage.unended
@@ -244,8 +241,6 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
 
 # ---------------------------------------------------------------------- once per process, after a minute
 
-_watched: Final[WeakSet[Diagnostics]] = WeakSet()
-_timer: threading.Timer | None = None
 _warned_in = 0  # the process that has logged the warning
 _has_forked = False  # a server that forks workers serves nothing itself
 
@@ -256,28 +251,9 @@ def _first_in_process() -> bool:
     return first
 
 
-def _watch(diagnostics: Diagnostics) -> None:
-    """Have it checked after a minute, by one thread for all of the process."""
-    global _timer
-    _watched.add(diagnostics)
-    if _timer is None or not _timer.is_alive():
-        _timer = threading.Timer(CHECK_AFTER_S, _check_all)
-        _timer.daemon = True
-        _timer.name = "otel-eval-check"
-        try:
-            _timer.start()
-        except RuntimeError:  # the interpreter is ending
-            _timer = None
-
-
-def _check_all() -> None:
-    global _timer
-    _timer = None
-    for each in list(_watched):
-        if each.age_s() >= CHECK_AFTER_S:
-            each.check(f"in {CHECK_AFTER_S:.0f} s")
-        else:
-            _watch(each)  # it is younger than the timer
+def _check(watched: weakref.ref[Diagnostics]) -> None:
+    if (alive := watched()) is not None:
+        alive.check(f"in {CHECK_AFTER_S:.0f} s")
 
 
 def expect_no_spans() -> None:

@@ -27,7 +27,7 @@ def taken() -> Iterator[str]:
 
 
 def threads() -> set[threading.Thread]:
-    """Those that run, but for the timer that all receivers of a process share."""
+    """Those that run, but for the timer of a receiver, which ends a minute after it was made."""
     return {each for each in threading.enumerate() if each.name != "otel-eval-check"}
 
 
