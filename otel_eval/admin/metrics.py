@@ -143,7 +143,7 @@ _RECEIVER: Final = {"receiver": "otlp"}
 _BEGUN: Final = time.monotonic()
 
 # Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
-_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+_COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "accepted_logs": ("receiver_accepted_log_records", "{records}"),
     "rejected_logs": ("receiver_rejected_log_records", "{records}"),
     "refused_logs": ("receiver_refused_log_records", "{records}"),
@@ -151,24 +151,16 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "ignored_logs": ("receiver_ignored_log_records", "{records}"),
     "spans_kept": ("processor_accepted_spans", "{spans}"),
     "spans_refused": ("processor_refused_spans", "{spans}"),
-    "open_traces": ("processor_traces_on_memory", "{traces}"),
     "traces_opened": ("processor_new_trace_id_received", "{traces}"),
     "traces_over_limit": ("processor_trace_dropped_too_early", "{traces}"),
-    "oldest_trace_s": ("processor_oldest_trace_age", "s"),
-    "held_bytes": ("processor_held_bytes", "By"),
-    "evaluating_s": ("processor_current_evaluation_duration", "s"),
     "results.exported": ("exporter_sent_results", "{results}"),
     "results.export_failed": ("exporter_send_failed_results", "{results}"),
     "results.refused": ("exporter_enqueue_failed_results", "{results}"),
-    "results.queued": ("exporter_queued_results", "{results}"),
     "results.skipped": ("results_skipped", "{results}"),
     "scorers.results": ("scorer_results", "{results}"),
     "results.dropped": ("exporter_dropped_results", "{results}"),
-    "exports.unsupported": ("exporter_unsupported", ""),
     "exports.outages": ("exporter_outages", "{outages}"),
     "exports.recovered": ("exporter_recoveries", "{outages}"),
-    "kafka.lag": ("kafka_lag", "{records}"),
-    "kafka.watermark_age_s": ("kafka_watermark_age", "s"),
     "kafka.spans": ("kafka_spans", "{spans}"),
     "kafka.records": ("kafka_records", "{records}"),
     "kafka.records_reread": ("kafka_records_reread", "{records}"),
@@ -177,34 +169,28 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "judges.tokens": ("judges_tokens", "{tokens}"),
     "forward.sent": ("exporter_sent_items", "{items}"),
     "forward.refused": ("exporter_send_failed_items", "{items}"),
+}
+GAUGES: Final[Mapping[str, tuple[str, str]]] = {
+    "open_traces": ("processor_traces_on_memory", "{traces}"),
+    "oldest_trace_s": ("processor_oldest_trace_age", "s"),
+    "held_bytes": ("processor_held_bytes", "By"),
+    "evaluating_s": ("processor_current_evaluation_duration", "s"),
+    "results.queued": ("exporter_queued_results", "{results}"),
+    "exports.unsupported": ("exporter_unsupported", ""),
+    "kafka.lag": ("kafka_lag", "{records}"),
+    "kafka.watermark_age_s": ("kafka_watermark_age", "s"),
     "forward.unsupported": ("exporter_unsupported", ""),
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
+    "forward.held_spans": ("forward_held_spans", ""),
+    "storage.reports_waiting": ("storage_reports_waiting", ""),
+    "kafka.partitions": ("kafka_partitions", ""),
+    "late_pending": ("processor_late_pending", ""),
+    "workers.up": ("workers_up", ""),
 }
-_LABELS: Final = {"signal": "data_type"}
-GAUGES: Final = frozenset(
-    {
-        "open_traces",
-        "held_bytes",
-        "oldest_trace_s",
-        "evaluating_s",
-        "forward.held_spans",
-        "forward.waiting_bytes",
-        "storage.bytes",
-        "storage.reports_waiting",
-        "kafka.lag",
-        "kafka.partitions",
-        "kafka.watermark_age_s",
-        "late_pending",
-        "results.queued",
-        "receiver.certificate_not_after",
-        "exports.unsupported",
-        "forward.unsupported",
-        "workers.up",
-    }
-)
 """Counts of what is the case now; all others only rise."""
+_LABELS: Final = {"signal": "data_type"}
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
 _LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
 _PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
@@ -239,14 +225,14 @@ def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", 
 def _families_of(key: str, value: Any) -> Iterator[Family]:
     """The metrics of one count."""
     if isinstance(value, Mapping):  # of the receiver, by transport
-        name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
+        name, unit = _COUNTERS.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
         for transport in ("grpc", "http"):
             yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
         counted, labels = _split(key)
         # A part that names itself, or what is done to spans between coming and going.
         plain = counted.replace(".", "_") if "." in counted else f"processor_{counted}"
-        name, unit = _NAMES.get(counted, (plain, ""))
+        name, unit = GAUGES.get(counted) or _COUNTERS.get(counted, (plain, ""))
         yield _number(name, labels, value, unit, "gauge" if counted in GAUGES else "counter")
 
 
