@@ -26,7 +26,6 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
-from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_whole_traces
@@ -235,21 +234,17 @@ def guarded(trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOfRun:
-    """The outcome of one evaluation for one run.
+    """One evaluation of one run.
 
     Attributes:
-        name: of the evaluation.
+        evaluation: its scorers; asynchronous ones, such as judges, are not called to explain.
         failed: the conditions that the run does not meet; none if the evaluation matches.
-        results: of its scorers.
-        not_asked: asynchronous scorers, such as judges: explaining does not call them.
-        user_defined: the scorers that are not built in, whose texts may quote content.
+        results: of its other scorers.
     """
 
-    name: str
+    evaluation: ScorerSet
     failed: tuple[FailedCondition, ...]
     results: tuple[Result, ...] = ()
-    not_asked: tuple[str, ...] = ()
-    user_defined: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,20 +279,10 @@ def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice:
 
 
 def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
-    runs = [run.trajectory for run in build(trace, engine.plan)]
-    reports = engine.evaluate(trace)
-    by_run = {(report.trajectory.span_id, report.evaluation): report for report in reports}
-    explained = tuple(ExplainedRun(run, tuple(_evaluations(engine, run, by_run))) for run in runs)
-    return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, explained)]
-
-
-def _evaluations(engine: Engine, run: Trajectory, reports: dict[tuple[str, str], Report]) -> Iterator[EvaluationOfRun]:
-    for evaluation, failed in engine.failed_conditions(run):
-        report = reports.get((run.span_id, evaluation.name))
-        yield EvaluationOfRun(
-            name=evaluation.name,
-            failed=failed,
-            results=report.results if report else (),
-            not_asked=() if failed else tuple(each.name for each in evaluation.later),
-            user_defined=frozenset(each.name for each in evaluation.scorers if not is_own_scorer(each)),
-        )
+    results = {(each.trajectory.span_id, each.evaluation): each.results for each in engine.evaluate(trace)}
+    runs = []
+    for run in (each.trajectory for each in build(trace, engine.plan)):
+        conditions = engine.failed_conditions(run)
+        found = [EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ())) for each, failed in conditions]
+        runs.append(ExplainedRun(run, tuple(found)))
+    return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, tuple(runs))]

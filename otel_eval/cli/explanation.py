@@ -10,9 +10,11 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
-from otel_eval.cli.render import WIDTH, columns, counted, cut, plain
+from otel_eval.cli.render import WIDTH, columns, plain
 from otel_eval.evaluations import FailedCondition
 from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
+from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.tool_names import plural, shortened
 from otel_eval.trajectory import Ignored, SpanExplanation, TraceExplanation
 
 _MOST_NAMES: Final = 12
@@ -51,7 +53,7 @@ class Disclosure:
 
     def value(self, value: Any) -> str:
         """The beginning of a value as JSON; redacted its type."""
-        return f"<{type(value).__name__}>" if self.redact else cut(json.dumps(value, ensure_ascii=False, default=str), 60)
+        return f"<{type(value).__name__}>" if self.redact else shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
 
 
 def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
@@ -73,7 +75,7 @@ def closing_lines(traces: int, with_run: int, tested: Iterable[str]) -> list[str
     """The number of traces and of those with a run; before it the attributes that rules test, if spans matched no rule."""
     keys = ", ".join(sorted(tested))
     looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
-    return [*looked, f"{counted(traces, 'trace')}, {with_run} with an agent run"]
+    return [*looked, f"{plural(traces, 'trace')}, {with_run} with an agent run"]
 
 
 def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
@@ -82,7 +84,7 @@ def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
     services = shown.services(span.service for span in spans)
     facts = [
         f"trace {shown.id(explained.trace.trace_id)}",
-        counted(len(spans), "span"),
+        plural(len(spans), "span"),
         f"service{'' if len(services) == 1 else 's'} {_listed(services)}" if services else "no service.name",
         str(explained.completeness),
     ]
@@ -155,7 +157,7 @@ def _unrecognised(trace: TraceExplanation) -> list[str]:
     lines: list[str] = []
     for scope, spans in _unread(trace).items():
         keys = sorted({key for span in spans for key in span.keys})
-        lines += _indented(f"{counted(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
+        lines += _indented(f"{plural(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
         lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
     return lines
 
@@ -174,9 +176,9 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     agent = f" (agent {run.agent})" if run.agent and run.agent != run.name else ""
     nested = "" if run.outermost else "; inside another run"
     source = "" if all(call.span_id for call in run.calls) else " read from messages"
-    calls = f"{counted(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
+    calls = f"{plural(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
     lines = _indented(
-        f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls}; {counted(run.model_calls, 'model call')}."
+        f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls}; {plural(run.model_calls, 'model call')}."
     )
     lines += _indented(f"calls unknown: {run.calls_unknown}", 4) if run.calls_unknown else []
     lines += _indented(f"incomplete: {run.incomplete}", 4) if run.incomplete else []
@@ -184,19 +186,21 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     return [*lines, *(line for each in explained.evaluations for line in _evaluation(each, known, shown))]
 
 
-def _evaluation(evaluation: EvaluationOfRun, known: list[str], shown: Disclosure) -> Iterator[str]:
+def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure) -> Iterator[str]:
     """The lines of an evaluation; a reason that is shown with the run is not repeated for every scorer."""
-    if evaluation.failed:
-        failed = "; ".join(_failed_condition(each, shown) for each in evaluation.failed)
+    evaluation = explained.evaluation
+    if explained.failed:
+        failed = "; ".join(_failed_condition(each, shown) for each in explained.failed)
         yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", 4)
         return
     yield from _indented(f"evaluation {evaluation.name} matches:", 4)
+    own = {each.name for each in evaluation.scorers if is_own_scorer(each)}  # texts of others may quote content
     rows = []
-    for result in evaluation.results:
+    for result in explained.results:
         outcome, text = _outcome(result, shown)
-        hidden = shown.redact and result.scorer in evaluation.user_defined
+        hidden = shown.redact and result.scorer not in own
         rows.append((result.scorer, outcome, "" if hidden else "see above" if any(each in text for each in known) else text))
-    rows += [(each, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for each in evaluation.not_asked]
+    rows += [(each.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for each in evaluation.later]
     yield from (f"      {line}" for line in columns(("scorer", "outcome", "reason"), rows, width=WIDTH - 6))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from otel_eval.exporters.result_rows import start_time
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, ToolError, Trajectory
+from otel_eval.scorers.tool_names import plural, shortened
 
 
 def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         *(f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in case.items()),
         trajectory.service,
         _moment(trajectory),
-        counted(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
+        plural(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
         _duration(trajectory.start_ns, trajectory.end_ns),
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
@@ -196,7 +197,7 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
     indent = sum(widths) + 2 * len(widths)
     lines = []
     for row in (tuple(header), *rows):
-        start = "".join(f"{cut(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
+        start = "".join(f"{shortened(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
         wrapped = textwrap.wrap(row[-1], max(20, width - indent), max_lines=4, placeholder=" …") or [""]
         lines += [(start + wrapped[0]).rstrip(), *(" " * indent + more for more in wrapped[1:])]
     return lines
@@ -205,15 +206,15 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
 def tally_line(results: Iterable[tuple[str, int]], runs: int) -> str:
     """The last line: the number of runs and of scores by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
-    return f"{counted(runs, 'run')}: {', '.join(parts) or 'no scores'}"
+    return f"{plural(runs, 'run')}: {', '.join(parts) or 'no scores'}"
 
 
 def label_line(summary: Mapping[str, Any]) -> str:
     """A distribution of labels in a line: each label with its count and share, and the skew."""
-    counted = zip(summary["labels"], summary["fractions"], strict=True)
-    shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in counted]
+    fractions = zip(summary["labels"], summary["fractions"], strict=True)
+    shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in fractions]
     skew = f"; skew {summary['skew']:.2f}"
-    return cut(plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
+    return shortened(plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
 
 
 def _duration(start_ns: int | None, end_ns: int | None) -> str:
@@ -228,16 +229,6 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def counted(number: int, noun: str) -> str:
-    """The number with the noun in its singular or plural."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def plain(text: str) -> str:
     """The text on one line, without control characters: names come from traces and must not control the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
-
-
-def cut(text: str, width: int) -> str:
-    """The text, shortened to the width with an ellipsis."""
-    return text if len(text) <= width else text[: width - 1] + "…"

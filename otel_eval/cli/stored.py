@@ -12,12 +12,13 @@ import click
 
 from otel_eval import app
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
-from otel_eval.cli.render import counted, label_line, run_block, score_block, tally_line, trajectory_fields
+from otel_eval.cli.render import label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.errors import redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.scorers import summarize
+from otel_eval.scorers.tool_names import plural
 
 _NOTHING_EVALUATED: Final = 3  # exit code
 _MOST_FAILURES: Final = 20
@@ -167,7 +168,7 @@ class _ResultCounts:
     def failure_lines(self) -> Iterator[str]:
         """A line for each user-defined scorer that raised: type of the error, file and line, no content."""
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
-            yield f"scorer {scorer} failed {counted(count, 'time')}: {error} at {place}"
+            yield f"scorer {scorer} failed {plural(count, 'time')}: {error} at {place}"
 
     def exit_code(self, *, strict: bool, not_applicable: int) -> int:
         """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.
@@ -217,7 +218,7 @@ def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
         named = ", ".join(f"line {line} {redacted_repr(key)}" for line, key in each.records[:_SHOWN])
         more = ", …" if len(each.records) > _SHOWN else ""
         yield (
-            f"{each.path}: {len(each.records)} of {counted(each.total, 'record')} matched no run: {named}{more}; "
+            f"{each.path}: {len(each.records)} of {plural(each.total, 'record')} matched no run: {named}{more}; "
             "record the missing cases or check the key; --allow-unused accepts it"
         )
 

@@ -48,7 +48,7 @@ def test_it_agrees_with_replay(path: Path, tmp_path: Path, capsys: pytest.Captur
     assert main(["replay", *words, "--allow-empty"]) in (0, 1)
     replayed = [row for row in rows(capsys.readouterr().out) if row["outcome"] != "no_run"]
     results = {
-        (run.trajectory.trace_id, run.trajectory.span_id, run.trajectory.agent, evaluation.name, result.scorer): result
+        (run.trajectory.trace_id, run.trajectory.span_id, run.trajectory.agent, evaluation.evaluation.name, result.scorer): result
         for trace in explained(path, tmp_path / "eval.yaml")
         for run in trace.runs
         for evaluation in run.evaluations
