@@ -173,7 +173,7 @@ class Diagnostics:
     def _warn(self, scorer: str, failed: Failed, error: str, times: int) -> None:
         status = failed.details.get("http_status")
         more = f" (HTTP status {status})" if status is not None else ""
-        place = f" at {failed.place}" if self._shows_place and failed.place else ""
+        place = f" ({failed.place})" if self._shows_place and failed.place else ""
         self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s%s; %d so far", scorer, error, more, place, times)
 
     def counts(self) -> dict[str, int]:

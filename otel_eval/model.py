@@ -229,7 +229,8 @@ class Failed:
         error_type: the class name of an exception, or a word such as `timeout`.
         message: may quote content and stays in the process.
         details: JSON.
-        place: file and line of a user's scorer that raised, or ""; stays in the process.
+        place: file and line of a user's scorer that raised, or what it returned that is no outcome, else ""; without content,
+            stays in the process.
     """
 
     error_type: str

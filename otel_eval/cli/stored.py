@@ -166,9 +166,9 @@ class _ResultCounts:
         return [*distributions, tally_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
 
     def failure_lines(self) -> Iterator[str]:
-        """A line for each user-defined scorer that raised: type of the error, file and line, no content."""
+        """A line for each user-defined scorer that failed: type of the error, file and line or what was returned, no content."""
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
-            yield f"scorer {scorer} failed {plural(count, 'time')}: {error} at {place}"
+            yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
 
     def exit_code(self, *, strict: bool, not_applicable: int) -> int:
         """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.

@@ -34,14 +34,19 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
     """
     texts = next((texts for kind, texts in _TEXTS.items() if isinstance(returned, kind)), None)
     if texts is None:
-        return Failed("TypeError", f"{who} returned {type(returned).__name__}, not an outcome")
+        return wrong_return("TypeError", f"{who} returned {type(returned).__name__}, not an outcome")
     if isinstance(returned, Scored) and not in_range(returned.value):
-        return Failed("ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]")
+        return wrong_return("ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]")
     what = _wrong_part(returned, texts)
     if what is not None:
-        return Failed("TypeError", f"{who} returned {what}")
+        return wrong_return("TypeError", f"{who} returned {what}")
     outcome: Outcome = returned
     return outcome
+
+
+def wrong_return(error_type: str, message: str) -> Failed:
+    """The outcome of a scorer that returned what is none; the message says what, without content."""
+    return Failed(error_type, message, place=message)
 
 
 def in_range(value: Any) -> bool:
@@ -114,7 +119,9 @@ def describe_import_error(error: BaseException) -> str:
     missing = f": no module named {error.name!r}" if isinstance(error, ModuleNotFoundError) and error.name else ""
     frames = _frames(error)
     place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
-    return f"{kind}{missing}{place}"
+    raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)][-1:]
+    refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""  # by `@scorer`, for instance
+    return f"{kind}{missing}{place}{refused}"
 
 
 def _frames(error: BaseException) -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ from otel_eval.scorers.base_scorer import (
     in_range,
     is_coroutine_function,
     run_coroutine,
+    wrong_return,
 )
 from otel_eval.scorers.judge import AskingScorer
 from otel_eval.scorers.parameters import STRING, Schema, schema_of, unknown_keys
@@ -287,8 +288,8 @@ class FunctionScorer(AskingScorer):
         if in_range(returned):
             return Finding(float(returned), "")
         if isinstance(returned, int | float):
-            return Failed("ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]")
-        return Failed("TypeError", f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool")
+            return wrong_return("ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]")
+        return wrong_return("TypeError", f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool")
 
 
 def is_own_scorer(scorer: Scorer) -> bool:

@@ -16,6 +16,9 @@ SCORERS = """
 def broken(run):
     secret = run.calls[0].arguments["nothing"]  # line 3
     return 1.0
+
+def listed(run):
+    return [run.calls[0].arguments]
 """
 PROGRAM = """
 import sys
@@ -37,7 +40,15 @@ def test_replay_tells_type_file_and_line(otel_eval: Run, recorded: Path, config:
     (tmp_path / "mine.py").write_text(SCORERS)
     done = otel_eval("replay", recorded, "--config", config("{type: mine:broken, name: mine}"), PYTHONPATH=_path(tmp_path))
     assert done.returncode == 1
-    assert f"otel-eval: scorer mine failed 1 time: KeyError at {tmp_path}/mine.py:3" in done.stderr.splitlines()
+    assert f"otel-eval: scorer mine failed 1 time: KeyError ({tmp_path}/mine.py:3)" in done.stderr.splitlines()
+
+
+def test_replay_tells_what_was_returned_that_is_no_outcome(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
+    """By its type, because its values may be content."""
+    (tmp_path / "mine.py").write_text(SCORERS)
+    done = otel_eval("replay", recorded, "--config", config("{type: mine:listed, name: mine}"), PYTHONPATH=_path(tmp_path))
+    why = "TypeError (mine:listed returned a list, not an outcome, a number or a bool)"
+    assert f"otel-eval: scorer mine failed 1 time: {why}" in done.stderr.splitlines()
 
 
 @pytest.mark.parametrize("debug", ["0", "1"])
@@ -49,7 +60,7 @@ def test_a_failing_scorer_is_logged_and_where_only_if_asked_for(debug: str, conf
         [sys.executable, "-c", PROGRAM, str(path)],
         capture_output=True, text=True, timeout=50, check=True, env={"PYTHONPATH": _path(tmp_path), "OTEL_EVAL_DEBUG": debug},
     )  # fmt: skip
-    place = f" at {tmp_path}/mine.py:3" if debug == "1" else ""
+    place = f" ({tmp_path}/mine.py:3)" if debug == "1" else ""
     assert done.stderr == f"scorer mine failed: KeyError{place}; 1 so far\n"
     assert (tmp_path / "out.jsonl").read_text().count('"KeyError"') == 2
 
@@ -71,6 +82,10 @@ def test_a_scorer_that_cannot_be_imported_names_what_is_missing_and_the_line(
     [
         ("def broken(:\n", "(SyntaxError, line 1 of {path})"),
         ("x = 1\ny = z\n", "(NameError, line 2 of {path})"),
+        (
+            "from otel_eval import scorer\n@scorer('x')\ndef broken(run) -> str: ...\n",
+            "(ValueError, line 2 of {path}: x: is declared to return str; ",
+        ),
         ("other = 1\n", "(AttributeError: mine has no broken)"),
     ],
 )
