@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.watched_files import read_regular_file
 
 _LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
@@ -35,13 +36,25 @@ class PemFile:
             ConfigError: it cannot be read, or is too large for a file of certificates.
         """
         try:
-            with open(self.path, "rb") as file:
-                content = file.read(_LARGEST + 1)
+            content = read_regular_file(self.path, _LARGEST)
         except OSError as error:
             raise self.unusable(f"cannot be read ({error.strerror})") from None
         if len(content) > _LARGEST:
             raise self.unusable("is larger than 4 MiB")
         return content
+
+    def authorities(self) -> str:
+        """The certificates of authorities in the file, as `ssl` takes them.
+
+        Raises:
+            ConfigError: there is none, or `read` fails.
+        """
+        found = self.read().decode("ascii", "replace")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
+        except (ssl.SSLError, ValueError):  # the latter of an empty file
+            raise self.unusable("holds no certificate in PEM") from None
+        return found
 
     def unusable(self, why: str) -> ConfigError:
         """The error that names the key, the file and the remedy."""
@@ -83,33 +96,12 @@ class ClientTls:
         Raises:
             ConfigError: a file cannot be used.
         """
-        context = ssl.create_default_context(cadata=self._authorities())
+        context = ssl.create_default_context(cadata=self.ca.authorities() if self.ca else None)
         if self.cert:
-            self._load_certificate(context, self.cert)
+            load_pair(context, self.cert, self.key)
         elif self.key:
             raise ConfigError(f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or neither")
         return context
-
-    def _authorities(self) -> str | None:
-        if self.ca is None:
-            return None
-        found = self.ca.read().decode("ascii", "replace")
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
-        except (ssl.SSLError, ValueError):  # the latter of an empty file
-            raise self.ca.unusable("holds no certificate in PEM") from None
-        return found
-
-    def _load_certificate(self, context: ssl.SSLContext, cert: PemFile) -> None:
-        for each in (cert, self.key):
-            if each:
-                each.read()
-        try:
-            # A password is never asked for: without one given, OpenSSL would ask on the terminal.
-            context.load_cert_chain(cert.path, self.key.path if self.key else None, password=lambda: "")
-        except (ssl.SSLError, ValueError, OSError):
-            pair = f"{cert.key}: {cert.path!r}" + (f" and {self.key.key}: {self.key.path!r}" if self.key else "")
-            raise ConfigError(f"{pair} hold no certificate with its key in PEM; name a pair that belongs together") from None
 
     def pems(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """Authorities, key and certificate as gRPC takes them.
@@ -120,6 +112,23 @@ class ClientTls:
         self.context()  # gRPC itself would fail at the first connection, without saying which file
         ca, key, cert = (each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert))
         return ca, key, cert
+
+
+def load_pair(context: ssl.SSLContext, cert: PemFile, key: PemFile | None) -> None:
+    """Have a context show a certificate; without `key`, its file has the key, too.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    collect_errors(each.read for each in (cert, key) if each)
+    try:
+        # A password is never asked for: without one given, OpenSSL would ask on the terminal.
+        context.load_cert_chain(cert.path, key.path if key else None, password=lambda: "")
+    except (ssl.SSLError, ValueError, OSError):
+        pair = f"{cert.key}: {cert.path!r}" + (f" and {key.key}: {key.path!r}" if key else "")
+        raise ConfigError(
+            f"{pair} hold no certificate with its key in PEM, without a password; name a pair that belongs together"
+        ) from None
 
 
 def _from_environment(environment: Mapping[str, str], signal: str, suffix: str) -> PemFile | None:

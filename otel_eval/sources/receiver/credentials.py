@@ -15,27 +15,15 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.otlp.tls import Validity, validity_of
+from otel_eval.otlp.tls import PemFile, Validity, load_pair, validity_of
 from otel_eval.watched_files import WatchedFiles, read_regular_file
-
-
-def _content(where: str, file: str, most: int, limit: str, remedy: str) -> bytes:
-    """What a configured file holds, which must not be longer than `most` bytes."""
-    try:
-        found = read_regular_file(file, most)
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be read ({error.strerror}); {remedy}") from None
-    if len(found) > most:
-        raise ConfigError(f"{where} is larger than {limit}; {remedy}")
-    return found
-
 
 _log = logging.getLogger("otel_eval")
 
@@ -92,7 +80,13 @@ class BearerTokens:
 def _tokens(file: str, where: str) -> list[bytes]:
     """The digests of the tokens in a file."""
     where = f"{where}.token_files: {file!r}"
-    raw = _content(where, file, _MOST_TOKENS, "64 KiB", "name a file with one token a line")
+    remedy = "name a file with one token a line"
+    try:
+        raw = read_regular_file(file, _MOST_TOKENS)
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read ({error.strerror}); {remedy}") from None
+    if len(raw) > _MOST_TOKENS:
+        raise ConfigError(f"{where} is larger than 64 KiB; {remedy}")
     lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
     if not any(lines):
         raise ConfigError(f"{where} is empty; write one token a line")
@@ -116,7 +110,6 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-_MOST_CERTIFICATES: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -164,7 +157,10 @@ class Certificates:
     """
 
     def __init__(self, tls: Tls, where: str) -> None:
-        self._tls, self._where = tls, where
+        self._cert = PemFile(f"{where}.cert_file", tls.cert_file)
+        self._key = PemFile(f"{where}.key_file", tls.key_file)
+        self._ca = PemFile(f"{where}.client_ca_file", tls.client_ca_file) if tls.client_ca_file else None
+        self._version: Final = _VERSIONS[tls.min_version]
         self._loaded: _Loaded | None = None
         files = [file for file in (tls.cert_file, tls.key_file, tls.client_ca_file) if file]
         self._files: Final = WatchedFiles(files, self._read, tls.reload_s or inf, "the certificate read before stays in use")
@@ -183,7 +179,7 @@ class Certificates:
         """The certificate in the files, unless it is not valid now and the one in use is."""
         loaded = self._load()
         if problem := loaded.problem:
-            described = f"{self._where}.cert_file: {self._tls.cert_file!r} {problem}"
+            described = f"{self._cert.key}: {self._cert.path!r} {problem}"
             if self._loaded and not self._loaded.problem:
                 raise ConfigError(described)
             _log.warning("%s; clients refuse it: renew it", described)
@@ -191,37 +187,19 @@ class Certificates:
         return loaded
 
     def _load(self) -> _Loaded:
-        tls = self._tls
-        named = {"cert_file": tls.cert_file, "key_file": tls.key_file, "client_ca_file": tls.client_ca_file}
-        found = {key: partial(self._content, key, file) for key, file in named.items() if file}
-        chain, key, *further = collect_errors(found.values())
-        authorities = further[0] if further else None
-        return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
+        reads: list[Callable[[], bytes]] = [each.read for each in (self._cert, self._key, self._ca) if each]
+        chain, key, *further = collect_errors(reads)
+        return _Loaded(self._context(), key, chain, further[0] if further else None, validity_of(chain))
 
-    def _context(self, authorities: bytes | None) -> ssl.SSLContext:
-        tls = self._tls
+    def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _VERSIONS[tls.min_version]
+        context.minimum_version = self._version
         context.set_alpn_protocols(["http/1.1"])
-        try:
-            # A password is never asked for: without one given, OpenSSL would ask on the terminal.
-            context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
-        except (ssl.SSLError, ValueError, OSError):
-            raise ConfigError(
-                f"{self._where}.key_file: {tls.key_file!r} and cert_file {tls.cert_file!r} are no key without a password and its "
-                "certificate in PEM; name a pair that belongs together"
-            ) from None
-        if authorities is not None:
+        load_pair(context, self._cert, self._key)
+        if self._ca:
             context.verify_mode = ssl.CERT_REQUIRED
-            try:
-                context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
-            except (ssl.SSLError, ValueError):  # the latter of an empty file
-                found = f"{self._where}.client_ca_file: {tls.client_ca_file!r}"
-                raise ConfigError(f"{found} holds no certificate in PEM; name a file of authorities") from None
+            context.load_verify_locations(cadata=self._ca.authorities())
         return context
-
-    def _content(self, key: str, file: str) -> bytes:
-        return _content(f"{self._where}.{key}: {file!r}", file, _MOST_CERTIFICATES, "4 MiB", "name a PEM file")
 
     def grpc_credentials(self) -> Any:
         """Credentials for a grpcio server, which asks for the certificates at each connection."""
@@ -240,5 +218,4 @@ class Certificates:
             sent = now
             return configuration(now)
 
-        required = self._tls.client_ca_file is not None
-        return grpc.dynamic_ssl_server_credentials(configuration(sent), fetch, require_client_authentication=required)
+        return grpc.dynamic_ssl_server_credentials(configuration(sent), fetch, require_client_authentication=self._ca is not None)

@@ -207,7 +207,7 @@ NOWHERE = "'/no/such.pem' cannot be read (No such file or directory); name a PEM
         (
             {"cert_file": "{cert}", "key_file": "{other}"},
             "exporters.otlp.tls.cert_file: '{cert}' and exporters.otlp.tls.key_file: '{other}' hold no certificate with its key "
-            "in PEM; name a pair that belongs together",
+            "in PEM, without a password; name a pair that belongs together",
         ),
     ],
 )

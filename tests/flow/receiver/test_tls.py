@@ -231,7 +231,7 @@ def test_plain_text_to_a_secure_port_breaks_nothing(start: Any, intake: Any, aut
         ({"client_ca_file": "/nowhere"}, "tls.client_ca_file: '/nowhere' cannot be read"),
         ({"client_ca_file": __file__}, "holds no certificate"),
         ({"client_ca_file": "/dev/null"}, "no regular file"),
-        ({"key_file": __file__}, "no key without a password"),
+        ({"key_file": __file__}, "no certificate with its key in PEM, without a password"),
     ],
 )
 def test_files_that_cannot_be_used_stop_the_start(
