@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.server_wiring import max_attributes_of
@@ -60,14 +59,12 @@ class KafkaIntake:
         self._exporters_pause: Final = backpressure
         self._most_pending: Final = config.async_scoring.max_queue // 2
         self._limits: Final = limits_of(config)
-        evaluators: set[str] = set()
-        delivered: SimpleQueue[tuple[str, str]] = SimpleQueue()
-        self.undelivered: Final = Undelivered(evaluators, delivered.put)
-        self._evaluators: Final = evaluators
+        self.undelivered: Final = Undelivered()
         finder = OffsetFinder(given.topic, given.initial_offset, counters, time.time)
         services = self._services(config, given, counters)
-        parts: tuple[Any, ...] = (services, finder, self._pipeline, self._limits, self._backpressure, delivered, evaluators)
-        self.source: Final = KafkaSource(given.settings(), given.group_id, *parts)
+        self.source: Final = KafkaSource(
+            given.settings(), given.group_id, services, finder, self._pipeline, self._limits, self._backpressure
+        )
 
     def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
         needs_key = given.unkeyed == "refuse"
@@ -81,7 +78,7 @@ class KafkaIntake:
             margin_s=given.margin,
             keep_s=max(given.margin, config.traces.max_age),
             most_ids=config.traces.max_traces,
-            is_undelivered=lambda evaluator, trace_id: self.undelivered.waits((evaluator, trace_id)),
+            undelivered=self.undelivered,
         )
 
     def _pipeline(self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
@@ -95,7 +92,7 @@ class KafkaIntake:
 
     def is_own(self, report: Report) -> bool:
         """Whether the report is on a trace that was read from the topic."""
-        return report.stamp.evaluator in self._evaluators
+        return report.stamp.evaluator in self.undelivered.evaluators
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on."""

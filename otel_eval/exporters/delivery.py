@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from queue import SimpleQueue
 from typing import Any, Final
 
 from otel_eval.exporters.export_queue import ExportQueue, without_content
@@ -111,27 +112,27 @@ class Undelivered:
 
     Counts are kept when a trace is evaluated a second time: it is delivered when all reports of both evaluations are.
 
-    Args:
-        evaluators: the ids of those that are followed; it may change.
-        on_delivered: called with a trace whose last report was delivered.
+    Attributes:
+        evaluators: the ids of those that are followed.
+        finished: traces whose last report was delivered, for the thread that evaluates them.
     """
 
-    def __init__(self, evaluators: Collection[str], on_delivered: Callable[[Trace], None]) -> None:
-        self._evaluators: Final = evaluators
-        self._on_delivered: Final = on_delivered
+    def __init__(self) -> None:
+        self.evaluators: Final[set[str]] = set()
+        self.finished: Final[SimpleQueue[Trace]] = SimpleQueue()
         self._lock = threading.Lock()  # guards _count
         self._count: Final[Counter[Trace]] = Counter()
 
     def made(self, report: Report, exporters: int) -> None:
         """A report is about to be queued for so many exporters; what is pending in it comes in reports of its own."""
-        if report.stamp.evaluator in self._evaluators:
+        if report.stamp.evaluator in self.evaluators:
             # A late report is one that was counted as pending before.
             self._add(_trace(report), exporters + len(report.pending) - report.late)
 
     def delivered(self, reports: Sequence[Report]) -> None:
         """One exporter exported these, or they were refused permanently."""
         for report in reports:
-            if report.stamp.evaluator in self._evaluators:
+            if report.stamp.evaluator in self.evaluators:
                 self._add(_trace(report), -1)
 
     def _add(self, trace: Trace, number: int) -> None:
@@ -140,7 +141,7 @@ class Undelivered:
             if is_over := self._count[trace] <= 0:
                 del self._count[trace]
         if is_over and number:
-            self._on_delivered(trace)
+            self.finished.put(trace)
 
     def waits(self, trace: Trace) -> bool:
         """Whether a report of the trace is not delivered."""

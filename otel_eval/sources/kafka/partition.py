@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings
 from otel_eval.errors import Overloaded
+from otel_eval.exporters.delivery import Undelivered
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Margin, Start, Watermark
 from otel_eval.sources.kafka.records import DeadRecords, RecordReader, TopicRecord
@@ -70,7 +71,7 @@ class Services:
     margin_s: float
     keep_s: float  # how long ids of finished traces are kept, in record time
     most_ids: int
-    is_undelivered: Callable[[str, str], bool]  # results of an evaluator on a trace, both in hexadecimal
+    undelivered: Undelivered
     warnings: Warnings = field(default_factory=Warnings)
 
 
@@ -225,9 +226,12 @@ class Partition:
             if not self.pipeline.step():
                 return
 
+    def _is_undelivered(self, trace_id: bytes) -> bool:
+        return self._services.undelivered.waits((self.evaluator, trace_id.hex()))
+
     def _evaluated(self, trace_id: bytes) -> None:
         """Every result of a trace that does not come later was made."""
-        if self._services.is_undelivered(self.evaluator, trace_id.hex()):
+        if self._is_undelivered(trace_id):
             self._undelivered.add(trace_id)
         else:
             self.watermark.finish(trace_id)
@@ -240,7 +244,7 @@ class Partition:
 
     def delivered(self, trace_id: bytes) -> None:
         """All results of a trace that were made so far are delivered."""
-        if trace_id in self._undelivered and not self._services.is_undelivered(self.evaluator, trace_id.hex()):
+        if trace_id in self._undelivered and not self._is_undelivered(trace_id):
             self._undelivered.discard(trace_id)
             self.watermark.finish(trace_id)
 

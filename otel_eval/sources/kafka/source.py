@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.assembly import Limits
@@ -60,8 +59,6 @@ class KafkaSource:
         pipeline: makes the pipeline of a partition.
         limits: of all partitions together; each one holds its share, but at least one trace of the greatest size.
         backpressure: why nothing more must be evaluated, or "".
-        delivered: evaluator and trace of which all results were delivered, in hexadecimal; filled by others.
-        evaluators: takes the ids of the evaluators of all partitions that this process has ever owned.
     """
 
     def __init__(
@@ -73,13 +70,10 @@ class KafkaSource:
         pipeline: PipelineMaker,
         limits: Limits,
         backpressure: Callable[[], str],
-        delivered: SimpleQueue[tuple[str, str]],
-        evaluators: set[str],
     ) -> None:
         self._settings: Final = _with_assignment(settings) | {"group.id": group, **_SETTINGS}
         self._group, self._services, self._finder, self._make = group, services, finder, pipeline
-        self._limits, self._backpressure, self._delivered = limits, backpressure, delivered
-        self._evaluators: Final = evaluators
+        self._limits, self._backpressure = limits, backpressure
         self._counters: Final = services.counters
         self._warnings: Final = Warnings()
         self._partitions: dict[int, Partition] = {}
@@ -217,8 +211,9 @@ class KafkaSource:
                     self._counters.add("kafka.pauses")
 
     def _finish_delivered(self) -> None:
-        while not self._delivered.empty():
-            evaluator, trace_id = self._delivered.get()
+        finished = self._services.undelivered.finished
+        while not finished.empty():
+            evaluator, trace_id = finished.get()
             if (partition := self._by_evaluator.get(evaluator)) is not None:
                 partition.delivered(bytes.fromhex(trace_id))
 
@@ -287,7 +282,7 @@ class KafkaSource:
     def _own(self, number: int, start: Start) -> None:
         # One id for every owner: a handover looks like one evaluator, and a split trace like two.
         evaluator = blake2b(f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16).hexdigest()
-        self._evaluators.add(evaluator)
+        self._services.undelivered.evaluators.add(evaluator)
 
         def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
             return self._make(evaluator, start.since_s, clock, evaluated)

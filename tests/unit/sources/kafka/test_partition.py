@@ -54,7 +54,8 @@ class Owner:
         self.counters = Counters()
         self.dead = Dead()
         self.delivers = delivers
-        self.undelivered = Undelivered({"e"}, lambda trace: self.partition.delivered(bytes.fromhex(trace[1])))
+        self.undelivered = Undelivered()
+        self.undelivered.evaluators.add("e")
         reader = RecordReader(Encoding.PROTOBUF, 100_000, 100, needs_key=True)
         services = Services(
             "t",
@@ -64,7 +65,7 @@ class Owner:
             30.0,
             300.0,
             1000,
-            lambda *trace: self.undelivered.waits(trace),
+            self.undelivered,
         )
 
         def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
@@ -80,6 +81,8 @@ class Owner:
 
     def deliver(self, reports: Sequence[Report]) -> None:
         self.undelivered.delivered(reports)
+        while not self.undelivered.finished.empty():
+            self.partition.delivered(bytes.fromhex(self.undelivered.finished.get()[1]))
 
     def idle(self, for_s: float) -> None:
         self.partition.is_at_end = True
