@@ -5,7 +5,7 @@ Each row cites the format it was taken from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -16,20 +16,22 @@ class MessageShape:
     Attributes:
         source: the format.
         needs: dotted keys that must be present.
-        equals: keys with the texts that they may have (separated by `|`; empty: the key may be missing).
+        equals: keys with the texts that they may have (empty: the key may be missing).
         call_id, name, payload: dotted keys in order of preference; the payload is the arguments or the result.
         error: dotted keys that mark the result as a failure (true, or "error").
         within: the key of the list or object that must hold it, or "".
+        is_result: it is a tool result.
     """
 
     source: str
     needs: tuple[str, ...] = ()
-    equals: tuple[tuple[str, str], ...] = ()
+    equals: tuple[tuple[str, tuple[str, ...]], ...] = ()
     call_id: tuple[str, ...] = ("id",)
     name: tuple[str, ...] = ("name",)
     payload: tuple[str, ...] = ("arguments",)
     error: tuple[str, ...] = ()
     within: str = ""
+    is_result: bool = False
 
 
 def _nested(source: str, key: str, *, name: str = "name", call_id: str = "id", payload: tuple[str, ...]) -> MessageShape:
@@ -47,7 +49,7 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "OpenTelemetry GenAI message parts (gen-ai-output-messages.json, 1.37 and later); LangChain tool_calls (`args`)",
         needs=("name",),
-        equals=(("type", "tool_call|tool_call_request|server_tool_call"),),
+        equals=(("type", ("tool_call", "tool_call_request", "server_tool_call")),),
         payload=("arguments", "args", "server_tool_call"),
     ),
     MessageShape(
@@ -65,7 +67,7 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "Anthropic Messages content blocks",
         needs=("name",),
-        equals=(("type", "tool_use|server_tool_use"),),
+        equals=(("type", ("tool_use", "server_tool_use")),),
         payload=("input", "arguments"),
     ),
     _nested("Amazon Bedrock Converse; Strands", "toolUse", call_id="toolUseId", payload=("input",)),
@@ -74,12 +76,12 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     _nested("Genkit parts", "toolRequest", call_id="ref", payload=("input",)),
     _nested("Haystack ChatMessage contents", "tool_call", name="tool_name", payload=("arguments",)),
     MessageShape(
-        "OpenAI Responses output items", needs=("name",), equals=(("type", "function_call"),), call_id=("call_id", "id")
+        "OpenAI Responses output items", needs=("name",), equals=(("type", ("function_call",)),), call_id=("call_id", "id")
     ),
     MessageShape(
         "Vercel AI SDK content parts and ai.response.toolCalls (versions 3 to 7)",
         needs=("toolName", "toolCallId"),
-        equals=(("type", "tool-call|"),),
+        equals=(("type", ("tool-call", "")),),
         call_id=("toolCallId",),
         name=("toolName",),
         payload=("input", "args"),
@@ -92,17 +94,17 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     ),
 )
 
-RESULTS: Final[tuple[MessageShape, ...]] = (
+_RESULTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "OpenTelemetry GenAI message parts (`response`; `result` in older texts)",
-        equals=(("type", "tool_call_response|server_tool_call_response"),),
+        equals=(("type", ("tool_call_response", "server_tool_call_response")),),
         payload=("response", "result", "content"),
         error=("is_error",),
     ),
     MessageShape(
         "OpenAI Chat Completions tool messages; LiteLLM puts the content into a part",
         needs=("tool_call_id",),
-        equals=(("role", "tool|function"),),
+        equals=(("role", ("tool", "function")),),
         call_id=("tool_call_id",),
         payload=("content", "parts.0.content"),
         error=("is_error",),
@@ -110,7 +112,7 @@ RESULTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "LangChain ToolMessage as model_dump writes it",
         needs=("tool_call_id", "content"),
-        equals=(("type", "tool"),),
+        equals=(("type", ("tool",)),),
         call_id=("tool_call_id",),
         payload=("content",),
         error=("status",),
@@ -118,7 +120,7 @@ RESULTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "Anthropic Messages content blocks",
         needs=("tool_use_id",),
-        equals=(("type", "tool_result"),),
+        equals=(("type", ("tool_result",)),),
         call_id=("tool_use_id",),
         payload=("content",),
         error=("is_error",),
@@ -143,18 +145,19 @@ RESULTS: Final[tuple[MessageShape, ...]] = (
         error=("tool_call_result.error",),
     ),
     MessageShape(
-        "OpenAI Responses input items", equals=(("type", "function_call_output"),), call_id=("call_id",), payload=("output",)
+        "OpenAI Responses input items", equals=(("type", ("function_call_output",)),), call_id=("call_id",), payload=("output",)
     ),
     MessageShape(
         "Vercel AI SDK content parts (versions 3 to 7)",
         needs=("toolCallId",),
-        equals=(("type", "tool-result|tool-error"),),
+        equals=(("type", ("tool-result", "tool-error")),),
         call_id=("toolCallId",),
         name=("toolName",),
         payload=("output", "result", "error"),
         error=("isError", "output.type", "type"),
     ),
 )
+RESULTS: Final = tuple(replace(shape, is_result=True) for shape in _RESULTS)
 
 # Keys under which messages and their parts are searched; the values of all other keys are skipped.
 CONTAINERS: Final = frozenset({

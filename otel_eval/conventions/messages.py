@@ -85,8 +85,8 @@ def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None
     """The request or result that an object is; results first, since some also match a shape of a request."""
     candidates = _SHAPES.candidates(value, key)
     for shape in candidates:
-        if shape.matches(value):
-            return _result(value, shape.shape) if shape.is_result else _request(value, shape.shape)
+        if _matches(shape, value):
+            return _result(value, shape) if shape.is_result else _request(value, shape)
     # A request without a usable name still counts as one: then calls are known to be missing.
     if key in _LISTS_OF_REQUESTS and _ANSWER_KEYS.isdisjoint(value):
         return ToolRequest("")
@@ -95,30 +95,20 @@ def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None
     return ToolRequest("") if hollow else None
 
 
-class _PreparedShape:
-    """A shape with its texts and paths split."""
+def _matches(shape: MessageShape, value: dict[str, Any]) -> bool:
+    """Whether an object that was found where the shape may stand has it."""
+    for name, texts in shape.equals:
+        if value.get(name, "") not in texts:
+            return False
+    return all(value_at(value, path) is not None for path in shape.needs)
 
-    __slots__ = ("_equals", "_needs", "is_result", "shape")
 
-    def __init__(self, shape: MessageShape, *, is_result: bool) -> None:
-        self.shape: Final = shape
-        self.is_result: Final = is_result
-        self._equals: Final = tuple((name, texts.split("|")) for name, texts in shape.equals)
-        self._needs: Final = shape.needs
-
-    def matches(self, value: dict[str, Any]) -> bool:
-        """Whether an object that was found where the shape may stand has it."""
-        for name, texts in self._equals:
-            if value.get(name, "") not in texts:
-                return False
-        return all(value_at(value, path) is not None for path in self._needs)
-
-    def index_keys(self) -> list[tuple[str, str]]:
-        """A key that every object of the shape has, with each text that it may hold ("": any)."""
-        for name, texts in self._equals:
-            if "" not in texts:  # such a key may also be missing
-                return [(name, text) for text in texts]
-        return [(self._needs[0].split(".")[0], "")]
+def _index_keys(shape: MessageShape) -> list[tuple[str, str]]:
+    """A key that every object of the shape has, with each text that it may hold ("": any)."""
+    for name, texts in shape.equals:
+        if "" not in texts:  # such a key may also be missing
+            return [(name, text) for text in texts]
+    return [(shape.needs[0].split(".")[0], "")]
 
 
 class _ShapeIndex:
@@ -127,20 +117,20 @@ class _ShapeIndex:
     There are two dozen shapes, and most objects in a message match none; trying each shape would be most of the work.
     """
 
-    def __init__(self, shapes: Sequence[_PreparedShape]) -> None:
+    def __init__(self, shapes: Sequence[MessageShape]) -> None:
         self._shapes: Final = shapes
         self._by_key: Final[dict[str, list[int]]] = {}
         self._by_text: Final[dict[str, dict[str, list[int]]]] = {}
         self._within: Final[dict[str, list[int]]] = {}
         for number, shape in enumerate(shapes):
-            if shape.shape.within:
-                self._within.setdefault(shape.shape.within, []).append(number)
+            if shape.within:
+                self._within.setdefault(shape.within, []).append(number)
                 continue
-            for key, text in shape.index_keys():
+            for key, text in _index_keys(shape):
                 numbers = self._by_text.setdefault(key, {}).setdefault(text, []) if text else self._by_key.setdefault(key, [])
                 numbers.append(number)
 
-    def candidates(self, value: dict[str, Any], key: str) -> Sequence[_PreparedShape]:
+    def candidates(self, value: dict[str, Any], key: str) -> Sequence[MessageShape]:
         """The shapes that the object may have, in the order of the tables, since it may have several; `key` holds it."""
         numbers = [*self._within[key]] if key in self._within else []
         for name, numbers_of in self._by_text.items():
@@ -152,9 +142,7 @@ class _ShapeIndex:
         return [self._shapes[number] for number in sorted(numbers)] if numbers else ()
 
 
-_SHAPES: Final = _ShapeIndex(
-    [*(_PreparedShape(each, is_result=True) for each in RESULTS), *(_PreparedShape(each, is_result=False) for each in REQUESTS)]
-)
+_SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 
 
 def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.conventions.message_formats import REQUESTS, RESULTS, MessageShape
-from otel_eval.conventions.messages import _REQUEST_KEYS, _SHAPES, ToolRequest, ToolResult, message_text, nested, read_messages
+from otel_eval.conventions.messages import (
+    _REQUEST_KEYS,
+    _SHAPES,
+    ToolRequest,
+    ToolResult,
+    _matches,
+    message_text,
+    nested,
+    read_messages,
+)
 from otel_eval.conventions.model_calls import read_event
 from otel_eval.conventions.table import Side
 from otel_eval.conventions.values import value_at
@@ -232,7 +241,7 @@ def _keys_of_shapes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for shape in (*REQUESTS, *RESULTS):
         for name, texts in shape.equals:
-            found.setdefault(name, []).extend(texts.split("|"))
+            found.setdefault(name, []).extend(texts)
         for path in (*shape.needs, *shape.call_id, *shape.name, *shape.payload, *shape.error):
             found.setdefault(path.split(".")[0], [])
     return found
@@ -241,7 +250,7 @@ def _keys_of_shapes() -> dict[str, list[str]]:
 def _by_every_shape(value: dict[str, Any], key: str) -> MessageShape | None:
     """The first shape that the object has, each of them tried in the order of the tables."""
     for shape in (*RESULTS, *REQUESTS):
-        has_texts = all(value.get(name, "") in texts.split("|") for name, texts in shape.equals)
+        has_texts = all(value.get(name, "") in texts for name, texts in shape.equals)
         if has_texts and shape.within in ("", key) and all(value_at(value, path) is not None for path in shape.needs):
             return shape
     return None
@@ -270,7 +279,7 @@ def test_the_index_finds_the_shape_that_trying_every_shape_finds() -> None:
         value = {name: rng.choice([*keys[name], *inner]) for name in chosen}
         key = rng.choice(["", "parts", "tool_calls", "content"])
         expected = _by_every_shape(value, key)
-        found = next((each.shape for each in _SHAPES.candidates(value, key) if each.matches(value)), None)
+        found = next((each for each in _SHAPES.candidates(value, key) if _matches(each, value)), None)
         assert found is expected, (value, key)
         seen[expected.source if expected else "none"] += 1
     assert seen.keys() >= {shape.source for shape in (*REQUESTS, *RESULTS)}, "every shape came up"
