@@ -92,7 +92,7 @@ class Engine:
         self.plan: Final = Plan(
             tables=tuple(tables),
             needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
-            asked=_asked(evaluations).union(exported),
+            attributes=_attribute_keys(evaluations).union(exported),
             records_tool_spans=tuple(records_tool_spans),
         )
 
@@ -235,7 +235,7 @@ def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
     return "no run of the trace was evaluated" if runs else "no agent run was found in the trace"
 
 
-def _asked(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
+def _attribute_keys(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
     """The attributes that conditions and scorers look at."""
     scorers = (scorer for each in evaluations for scorer in each.scorers)
     named: list[frozenset[str]] = [getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers]

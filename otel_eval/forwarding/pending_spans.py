@@ -183,7 +183,7 @@ class HoldFilter:
 
     def __init__(self, engine: Engine) -> None:
         self._reader: Final = engine.plan.reader
-        self._asked: Final = engine.plan.asked_wanted
+        self._attributes: Final = engine.plan.attributes_wanted
         self._evaluations: Final = [Matcher(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
@@ -206,7 +206,7 @@ class HoldFilter:
         # The hash costs as much as the rest of the check, and nearly no configuration samples.
         draw = sampling_hash(trace_id) if self._sampled else 0.0
         attributes: dict[str, Any] = {}
-        if self._asked.keys:
-            attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
+        if self._attributes.keys:
+            attributes = {**frame[2].shared(self._attributes), **view.attributes(self._attributes)}
         known = {"service": frame[2].service, "name": view.name}
         return any(each.may_apply(draw, known, attributes) for each in self._evaluations)

@@ -61,8 +61,8 @@ class _Contents:
     calls: tuple[ToolCall, ...] = ()
     calls_unknown: str = ""
     tokens: TokenCounts = field(default_factory=TokenCounts)
-    asked: Any = UNRECORDED
-    answered: Any = UNRECORDED
+    input: Any = UNRECORDED
+    output: Any = UNRECORDED
     spans: tuple[SpanRef, ...] = ()
     conversation: str = ""
     too_large: str = ""
@@ -128,8 +128,8 @@ class _Work:
             len(models),
             held.tokens.input,
             held.tokens.output,
-            held.asked,
-            held.answered,
+            held.input,
+            held.output,
             held.spans,
             facts.labels(run),
             held.conversation,
@@ -148,13 +148,13 @@ class _Work:
         if not (run.outermost or self.inner):
             return _Contents(calls_unknown=_NOT_READ, conversation=self.facts.conversation(run, agents or models))
         calls, calls_unknown = self._calls(run, agents, models)
-        asked, answered = self.facts.exchange(run, models)
+        given, made = self.facts.exchange(run, models)
         return _Contents(
             calls=calls,
             calls_unknown=calls_unknown,
             tokens=self.facts.tokens(run, models),
-            asked=asked,
-            answered=answered,
+            input=given,
+            output=made,
             spans=span_refs(self.read, run) if "spans" in self.read.plan.needs else (),
             conversation=self.facts.conversation(run, agents or models),
         )

@@ -28,7 +28,7 @@ class Plan:
         tables: the conventions, the first that knows a span wins.
         needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids are read with
             "arguments" or "results".
-        asked: further attributes that a trajectory shall carry.
+        attributes: keys of further attributes that a trajectory shall carry.
         records_tool_spans: globs of instrumentation scopes that the configuration declares to record each tool call as
             a span.
 
@@ -42,7 +42,7 @@ class Plan:
         self,
         tables: Sequence[Convention] = TABLES,
         needs: frozenset[str] = frozenset(),
-        asked: frozenset[str] = frozenset(),
+        attributes: frozenset[str] = frozenset(),
         records_tool_spans: Sequence[str] = (),
     ) -> None:
         self.tables: Final = tables
@@ -50,7 +50,7 @@ class Plan:
         self.records_tool_spans: Final = records_tool_spans
         self.wants_content_of_calls: Final = not needs.isdisjoint(("arguments", "results"))
         self.reader: Final = Reader(tables)
-        self.asked_wanted: Final = Wanted(asked)
+        self.attributes_wanted: Final = Wanted(attributes)
         content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in needs else ()
         tokens = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) if "tokens" in needs else ()
         agent = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID, *tokens, *content)

@@ -37,13 +37,13 @@ _JOIN_STEPS: Final = 10
 
 
 class TraceMessages:
-    """The messages of a trace, read when asked for and once."""
+    """The messages of a trace, read when they are needed, and once."""
 
     def __init__(self, read: ClassifiedTrace) -> None:
         self._read = read
         self._of_spans: dict[int, SpanMessages] = {}
         self._owns: dict[int, SpanMessages] = {}
-        self._dialogues: dict[int, AgentMessages] = {}
+        self._of_agents: dict[int, AgentMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
         self._steps_of: dict[int, list[int]] | None = None
         self._models: dict[int, list[int]] | None = None
@@ -59,9 +59,9 @@ class TraceMessages:
             self._of_spans[place] = known
         return known
 
-    def is_known_to_ask(self, place: int) -> bool:
-        """Whether messages that were read already show that the model span asked for calls; this reads none."""
-        return place in self._of_spans and bool(self._of_spans[place].asked)
+    def is_known_to_request(self, place: int) -> bool:
+        """Whether messages that were read already show that the model span requested calls; this reads none."""
+        return place in self._of_spans and bool(self._of_spans[place].requests)
 
     def _own(self, place: int) -> SpanMessages:
         known = self._owns.get(place)
@@ -85,9 +85,9 @@ class TraceMessages:
             groups.setdefault(self._read.agent_above[draft.place], []).append(draft)
         for agent, group in groups.items():
             if any(self._misses(draft) for draft in group):
-                dialogue = self._dialogue_for(agent)
-                if dialogue:
-                    fill(dialogue, group, self._read.plan.needs, self._read.steps)
+                messages = self._nearest_of(agent)
+                if messages:
+                    fill(messages, group, self._read.plan.needs, self._read.steps)
 
     def _misses(self, draft: ToolCallBuilder) -> bool:
         needs = self._read.plan.needs
@@ -97,20 +97,20 @@ class TraceMessages:
             return True
         return self._read.plan.wants_content_of_calls and not draft.call_id
 
-    def _dialogue_for(self, agent: int) -> AgentMessages:
+    def _nearest_of(self, agent: int) -> AgentMessages:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
         own, walked = agent, []
         while agent not in self._nearest:
             walked.append(agent)
-            dialogue = self._dialogue(agent)
-            if dialogue or agent < 0:
-                self._nearest[agent] = dialogue
+            messages = self._of_agent(agent)
+            if messages or agent < 0:
+                self._nearest[agent] = messages
             else:
                 agent = self._read.agent_above[agent]
         self._nearest.update(dict.fromkeys(walked, self._nearest[agent]))
-        return self._nearest[agent] or self._dialogue_of_steps(own)
+        return self._nearest[agent] or self._of_steps(own)
 
-    def _dialogue_of_steps(self, agent: int) -> AgentMessages:
+    def _of_steps(self, agent: int) -> AgentMessages:
         """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
         if self._steps_of is None:
             self._steps_of = {}
@@ -119,21 +119,21 @@ class TraceMessages:
         models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of(step)]
         return self._joined(sorted(models, key=self._read.moment), [])
 
-    def _dialogue(self, agent: int) -> AgentMessages:
-        known = self._dialogues.get(agent)
+    def _of_agent(self, agent: int) -> AgentMessages:
+        known = self._of_agents.get(agent)
         if known is None:
             models = self._models_of(agent)
-            known = self._dialogues[agent] = self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
+            known = self._of_agents[agent] = self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
         return known
 
     def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> AgentMessages:
         found, of_agents = [self.of_span(place) for place in models], [self.of_span(place) for place in agents]
         for each in (*found, *of_agents):
-            self._read.steps.take(_JOIN_STEPS + len(each.asked) + len(each.earlier) + len(each.answers))
+            self._read.steps.take(_JOIN_STEPS + len(each.requests) + len(each.earlier) + len(each.results))
         return join(found, of_agents, windows)
 
     def _windows(self, models: list[int]) -> list[Window]:
-        """When the calls that each model call asked for can have started: before the next model call of the agent.
+        """When the calls that each model call requested can have started: before the next model call of the agent.
 
         They may start before the model call ends, since its output is streamed.
         """
@@ -160,24 +160,27 @@ class TraceMessages:
             agents: places of the run's agent spans in order of time.
         """
         outer = [place for place in models if not self._repeats(place)]
-        sources = outer if any(self.of_span(place).asked for place in outer) else [*outer, *agents]
+        sources = outer if any(self.of_span(place).requests for place in outer) else [*outer, *agents]
         requests: list[tuple[int, ToolRequest]] = []
         seen: set[str] = set()
         for place in sources:
             table = self._read.table(place)
-            for asked in self.of_span(place).asked:
-                if table is None or not table.is_request(asked.name) or asked.call_id in seen:
+            for request in self.of_span(place).requests:
+                if table is None or not table.is_request(request.name) or request.call_id in seen:
                     continue
-                if asked.call_id:
-                    seen.add(asked.call_id)
-                requests.append((place, asked))
+                if request.call_id:
+                    seen.add(request.call_id)
+                requests.append((place, request))
         if not requests:
             return []
-        heard = self._joined([*models, *agents], [])
-        ids = ids_of(heard, [(self.of_span(place), asked) for place, asked in requests])
-        _forget_uneven(heard, [(asked.name, call_id) for (_, asked), call_id in zip(requests, ids, strict=True)])
+        messages = self._joined([*models, *agents], [])
+        ids = ids_of(messages, [(self.of_span(place), request) for place, request in requests])
+        _forget_uneven(messages, [(request.name, call_id) for (_, request), call_id in zip(requests, ids, strict=True)])
         needs = self._read.plan.needs
-        return [(place, _recovered(asked, call_id, heard, needs)) for (place, asked), call_id in zip(requests, ids, strict=True)]
+        return [
+            (place, _recovered(request, call_id, messages, needs))
+            for (place, request), call_id in zip(requests, ids, strict=True)
+        ]
 
     def _repeats(self, place: int) -> bool:
         """Whether the model span describes the same model call as one around it (framework and client)."""
@@ -190,19 +193,19 @@ def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     if not inner:
         return found
     return SpanMessages(
-        asked=found.asked or [asked for each in inner for asked in each.asked],
-        earlier=found.earlier or [asked for each in inner for asked in each.earlier],
-        answers=found.answers or [answer for each in inner for answer in each.answers],
+        requests=found.requests or [request for each in inner for request in each.requests],
+        earlier=found.earlier or [request for each in inner for request in each.earlier],
+        results=found.results or [result for each in inner for result in each.results],
         recorded=all(each.recorded for each in inner) and not found.broken,
         broken=found.broken,
     )
 
 
-def _forget_uneven(heard: AgentMessages, requests: list[tuple[str, str]]) -> None:
-    """Answers without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
-    asked = Counter(name for name, call_id in requests if call_id not in heard.answers)
-    for name in [name for name, answers in heard.nameless.items() if len(answers) != asked[name]]:
-        del heard.nameless[name]
+def _forget_uneven(messages: AgentMessages, requests: list[tuple[str, str]]) -> None:
+    """Results without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
+    requested = Counter(name for name, call_id in requests if call_id not in messages.results)
+    for name in [name for name, results in messages.without_id.items() if len(results) != requested[name]]:
+        del messages.without_id[name]
 
 
 def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
@@ -280,18 +283,18 @@ def _new_messages(value: Any, first_new: Any) -> Any:
     return value
 
 
-def _recovered(asked: ToolRequest, call_id: str, heard: AgentMessages, needs: frozenset[str]) -> ToolCall:
-    answer = heard.answers.get(call_id) if call_id else None
-    if answer is None and heard.nameless.get(asked.name):
-        answer = heard.nameless[asked.name].pop(0)
-    arguments = asked.arguments if "arguments" in needs else UNRECORDED
+def _recovered(request: ToolRequest, call_id: str, messages: AgentMessages, needs: frozenset[str]) -> ToolCall:
+    result = messages.results.get(call_id) if call_id else None
+    if result is None and messages.without_id.get(request.name):
+        result = messages.without_id[request.name].pop(0)
+    arguments = request.arguments if "arguments" in needs else UNRECORDED
     if arguments is not UNRECORDED and not named(arguments):
         arguments = {} if arguments in (None, "") else {"__value__": arguments}
     return ToolCall(
-        name=asked.name,
+        name=request.name,
         arguments=arguments,
-        result=answer.result if answer is not None and "results" in needs else UNRECORDED,
-        error=ToolError("_OTHER") if answer is not None and answer.failed else None,
-        call_id=asked.call_id,
-        failure_unknown=answer is None or (answer.result is UNRECORDED and not answer.failed),
+        result=result.result if result is not None and "results" in needs else UNRECORDED,
+        error=ToolError("_OTHER") if result is not None and result.failed else None,
+        call_id=request.call_id,
+        failure_unknown=result is None or (result.result is UNRECORDED and not result.failed),
     )

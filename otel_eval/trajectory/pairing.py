@@ -21,14 +21,14 @@ class SpanMessages:
     """What the messages of one span hold.
 
     Attributes:
-        asked: calls asked for in the span; earlier: calls known from before it; answers: what came back.
+        requests: calls requested in the span; earlier: requests from before it; results: what came back.
         recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
-        broken: a call was asked for whose name was not recorded.
+        broken: a call was requested whose name was not recorded.
     """
 
-    asked: list[ToolRequest] = field(default_factory=list)
+    requests: list[ToolRequest] = field(default_factory=list)
     earlier: list[ToolRequest] = field(default_factory=list)
-    answers: list[ToolResult] = field(default_factory=list)
+    results: list[ToolResult] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
 
@@ -36,11 +36,11 @@ class SpanMessages:
         """Sort in what one attribute or event holds."""
         requests = [each for each in mentions if isinstance(each, ToolRequest)]
         if len(requests) < len(mentions):
-            self.answers += [each for each in mentions if isinstance(each, ToolResult)]
+            self.results += [each for each in mentions if isinstance(each, ToolResult)]
         if side is not Side.OUTPUT:
             self.earlier += [each for each in requests if each.name or each.call_id]
             return
-        self.asked += [each for each in requests if each.name]
+        self.requests += [each for each in requests if each.name]
         self.broken = self.broken or not all(each.name for each in requests)
         self.recorded = not self.broken and (self.recorded or conclusive)
 
@@ -51,7 +51,7 @@ _NEVER: Final[Window] = (0, -1)
 
 @dataclass(slots=True)
 class AgentMessages:
-    """The messages of one agent: requests in order, each once, and answers.
+    """The messages of one agent: requests in order, each once, and results.
 
     Attributes:
         windows: identity of a request → when the calls it asks for can have started.
@@ -60,14 +60,14 @@ class AgentMessages:
 
     requests: list[ToolRequest] = field(default_factory=list)
     by_id: dict[str, ToolRequest] = field(default_factory=dict)
-    answers: dict[str, ToolResult] = field(default_factory=dict)
-    nameless: dict[str, list[ToolResult]] = field(default_factory=dict)
+    results: dict[str, ToolResult] = field(default_factory=dict)
+    without_id: dict[str, list[ToolResult]] = field(default_factory=dict)
     windows: dict[int, Window] = field(default_factory=dict)
     by_name: dict[str, Requests] | None = None
 
-    def request(self, asked: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
+    def add_requests(self, requests: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
-        for each in asked:
+        for each in requests:
             self.windows.setdefault(id(each), window)
             if each.call_id in self.by_id:
                 continue
@@ -79,62 +79,62 @@ class AgentMessages:
         """The requests of a tool; those that only a call's id made known are no further ones."""
         if self.by_name is None:
             self.by_name = {}
-            for asked in self.requests:
-                self.by_name.setdefault(asked.name, Requests()).add(asked, self.windows.get(id(asked), _ANY_TIME))
+            for request in self.requests:
+                self.by_name.setdefault(request.name, Requests()).add(request, self.windows.get(id(request), _ANY_TIME))
         return self.by_name.get(name) or Requests()
 
     def __bool__(self) -> bool:
-        return bool(self.requests or self.by_id or self.answers or self.nameless)
+        return bool(self.requests or self.by_id or self.results or self.without_id)
 
 
 def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window] = ()) -> AgentMessages:
-    """One dialogue of what an agent's model spans and its own span hold.
+    """What an agent's model spans and its own span hold, together.
 
     Args:
         models: the messages of the model spans, in order of time.
         agents: those of the agent's span.
         windows: for each model span, when the calls it asks for can have started.
     """
-    dialogue = AgentMessages()
-    witnesses = (*models, *agents)
-    for messages, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
+    messages = AgentMessages()
+    spans = (*models, *agents)
+    for span, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
         # Of requests that are not all known, the order is not known.
-        dialogue.request(messages.asked, _NEVER if messages.broken else window)
+        messages.add_requests(span.requests, _NEVER if span.broken else window)
     # A request without an id cannot be distinguished from its repetition, so only one kind of span is read for them.
-    nameless_too = not dialogue.requests
-    for messages in agents:
-        dialogue.request(messages.asked if nameless_too else [asked for asked in messages.asked if asked.call_id])
-    for messages in witnesses:
-        for asked in messages.earlier:
-            if asked.call_id:
-                dialogue.by_id.setdefault(asked.call_id, asked)
-        for answer in messages.answers:
-            if answer.call_id:
-                dialogue.answers.setdefault(answer.call_id, answer)
-    # Each request repeats the whole history, so the longest one holds every answer once.
-    longest = max((messages.answers for messages in witnesses), key=len, default=[])
-    for answer in longest:
-        if not answer.call_id and answer.name:
-            dialogue.nameless.setdefault(answer.name, []).append(answer)
-    return dialogue
+    without_id_too = not messages.requests
+    for span in agents:
+        messages.add_requests(span.requests if without_id_too else [request for request in span.requests if request.call_id])
+    for span in spans:
+        for request in span.earlier:
+            if request.call_id:
+                messages.by_id.setdefault(request.call_id, request)
+        for result in span.results:
+            if result.call_id:
+                messages.results.setdefault(result.call_id, result)
+    # Each request repeats the whole history, so the longest one holds every result once.
+    longest = max((span.results for span in spans), key=len, default=[])
+    for result in longest:
+        if not result.call_id and result.name:
+            messages.without_id.setdefault(result.name, []).append(result)
+    return messages
 
 
-def ids_of(heard: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]) -> list[str]:
+def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]) -> list[str]:
     """The call id of each request, in order of time: its own, else the one that the history of a later model call gives it.
 
     A request without an id is the first of its name and arguments in the history that was not there when it was made. "" where
     no later history holds it.
     """
-    own = {asked.call_id for _, asked in requests}
+    own = {request.call_id for _, request in requests}
     if "" not in own:
-        return [asked.call_id for _, asked in requests]
+        return [request.call_id for _, request in requests]
     repeated: dict[tuple[str, str], deque[str]] = {}
-    for call_id, earlier in heard.by_id.items():
+    for call_id, earlier in joined.by_id.items():
         if call_id not in own:
             repeated.setdefault(_content(earlier), deque()).append(call_id)
-    known: dict[int, set[str]] = {id(messages): {each.call_id for each in messages.earlier} for messages, _ in requests}
+    known: dict[int, set[str]] = {id(span): {each.call_id for each in span.earlier} for span, _ in requests}
     return [
-        asked.call_id or _first_new(repeated.get(_content(asked), deque()), known[id(messages)]) for messages, asked in requests
+        request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)]) for span, request in requests
     ]
 
 
@@ -150,13 +150,13 @@ def _first_new(ids: deque[str], known: set[str]) -> str:
 _SORTED: Final = json.JSONEncoder(sort_keys=True, default=str)
 
 
-def _content(asked: ToolRequest) -> tuple[str, str]:
-    return asked.name, _SORTED.encode(asked.arguments)
+def _content(request: ToolRequest) -> tuple[str, str]:
+    return request.name, _SORTED.encode(request.arguments)
 
 
-def fill(dialogue: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
-    """Give the calls of one agent what its dialogue knows: by call id, else by arguments, else by order in the name."""
-    claimed = _claim_by_id(dialogue, drafts, needs)
+def fill(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
+    """Give the calls of one agent what its messages hold: by call id, else by arguments, else by order in the name."""
+    claimed = _claim_by_id(messages, drafts, needs)
     # Each instrumentation describes the same calls, so its spans take from the requests for themselves.
     groups: dict[tuple[str, str], list[ToolCallBuilder]] = {}
     for draft in sorted(drafts, key=lambda each: (each.start, each.end, each.span_id)):
@@ -164,38 +164,38 @@ def fill(dialogue: AgentMessages, drafts: list[ToolCallBuilder], needs: frozense
     for (name, _), group in groups.items():
         taken = {claimed[draft.place] for draft in group if draft.place in claimed}
         waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, asked in pair(dialogue.of_tool(name), waiting, taken, steps) if waiting else ():
-            _take(draft, asked, needs)
-        answers = dialogue.nameless.get(name, [])
-        if len(answers) == len(group):
-            for draft, answer in zip(group, answers, strict=True):
-                _take_answer(draft, answer, needs)
+        for draft, request in pair(messages.of_tool(name), waiting, taken, steps) if waiting else ():
+            _take(draft, request, needs)
+        results = messages.without_id.get(name, [])
+        if len(results) == len(group):
+            for draft, result in zip(group, results, strict=True):
+                _take_result(draft, result, needs)
     for draft in drafts:
-        answered = dialogue.answers.get(draft.call_id) if draft.call_id else None
-        if answered is not None:
-            _take_answer(draft, answered, needs)
+        found = messages.results.get(draft.call_id) if draft.call_id else None
+        if found is not None:
+            _take_result(draft, found, needs)
 
 
-def _claim_by_id(dialogue: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
+def _claim_by_id(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
     """Place of a call → the request with its id."""
     claimed: dict[int, int] = {}
     for draft in drafts:
-        asked = dialogue.by_id.get(draft.call_id) if draft.call_id else None
-        if asked is not None and asked.name in ("", draft.name):
-            claimed[draft.place] = id(asked)
-            _take(draft, asked, needs)
+        request = messages.by_id.get(draft.call_id) if draft.call_id else None
+        if request is not None and request.name in ("", draft.name):
+            claimed[draft.place] = id(request)
+            _take(draft, request, needs)
     return claimed
 
 
-def _take(draft: ToolCallBuilder, asked: ToolRequest, needs: frozenset[str]) -> None:
-    if "arguments" in needs and not named(draft.arguments) and asked.arguments is not UNRECORDED:
-        draft.arguments = asked.arguments
-    draft.call_id = draft.call_id or asked.call_id
+def _take(draft: ToolCallBuilder, request: ToolRequest, needs: frozenset[str]) -> None:
+    if "arguments" in needs and not named(draft.arguments) and request.arguments is not UNRECORDED:
+        draft.arguments = request.arguments
+    draft.call_id = draft.call_id or request.call_id
 
 
-def _take_answer(draft: ToolCallBuilder, answer: ToolResult, needs: frozenset[str]) -> None:
+def _take_result(draft: ToolCallBuilder, result: ToolResult, needs: frozenset[str]) -> None:
     if "results" in needs and draft.result is UNRECORDED:
-        draft.result = answer.result
+        draft.result = result.result
 
 
 Window = tuple[int, int | None]
@@ -209,21 +209,21 @@ class Requests:
     """The requests for one tool, in order.
 
     Attributes:
-        asked: the requests.
+        in_order: the requests.
         windows: when the calls that each asks for can have started: with or after the model call, and before the next one.
         places: identity of a request → its place among them.
     """
 
-    asked: list[ToolRequest] = field(default_factory=list)
+    in_order: list[ToolRequest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
     _by_arguments: dict[Hashable, list[int]] | None = None
     _by_value: dict[Hashable, list[int]] | None = None
 
-    def add(self, asked: ToolRequest, window: Window) -> None:
+    def add(self, request: ToolRequest, window: Window) -> None:
         """Add one."""
-        self.places[id(asked)] = len(self.asked)
-        self.asked.append(asked)
+        self.places[id(request)] = len(self.in_order)
+        self.in_order.append(request)
         self.windows.append(window)
 
     def with_arguments(self, key: Hashable) -> Sequence[int]:
@@ -240,8 +240,8 @@ class Requests:
 
     def _index(self, parts: Callable[[dict[str, Any]], Any]) -> dict[Hashable, list[int]]:
         found: dict[Hashable, list[int]] = {}
-        for place, asked in enumerate(self.asked):
-            for key in map(frozen, parts(asked.arguments) if isinstance(asked.arguments, dict) else ()):
+        for place, request in enumerate(self.in_order):
+            for key in map(frozen, parts(request.arguments) if isinstance(request.arguments, dict) else ()):
                 found.setdefault(key, []).append(place)
         return found
 
@@ -259,15 +259,15 @@ def pair(
     """
     gone = {requests.places[each] for each in taken if each in requests.places}
     is_order_known = len(gone) == len(taken)
-    for is_asked, places in ((named, requests.with_arguments), (_is_bare, requests.with_value)):
+    for fits, places in ((named, requests.with_arguments), (_is_bare, requests.with_value)):
         steps.take(_STEPS * len(waiting))
-        found = _first_left(waiting, is_asked, places, gone)
-        yield from ((draft, requests.asked[found[draft.place]]) for draft in waiting if draft.place in found)
+        found = _first_left(waiting, fits, places, gone)
+        yield from ((draft, requests.in_order[found[draft.place]]) for draft in waiting if draft.place in found)
         waiting = [draft for draft in waiting if draft.place not in found]
-    if len(waiting) != len(requests.asked) - len(gone):
+    if len(waiting) != len(requests.in_order) - len(gone):
         waiting = [draft for draft in waiting if not named(draft.arguments)]
     if waiting and is_order_known:
-        steps.take(_STEPS * len(requests.asked))
+        steps.take(_STEPS * len(requests.in_order))
         yield from _in_order(requests, gone, waiting)
 
 
@@ -276,13 +276,13 @@ def _is_bare(arguments: Any) -> bool:
 
 
 def _first_left(
-    waiting: list[ToolCallBuilder], is_asked: Callable[[Any], bool], places: Callable[[Hashable], Sequence[int]], gone: set[int]
+    waiting: list[ToolCallBuilder], fits: Callable[[Any], bool], places: Callable[[Hashable], Sequence[int]], gone: set[int]
 ) -> dict[int, int]:
     """Place of a call → place of the first request that is left for its arguments; those are added to `gone`."""
     found: dict[int, int] = {}
     left: dict[Hashable, Iterator[int]] = {}
     for draft in waiting:
-        if is_asked(draft.arguments):
+        if fits(draft.arguments):
             key = frozen(draft.arguments)
             at = next((each for each in left.setdefault(key, iter(places(key))) if each not in gone), None)
             if at is not None:
@@ -297,13 +297,13 @@ def _in_order(
     """Each request that is left, with the first call that started in its window."""
     starts = [draft.start for draft in waiting]
     following = list(range(len(waiting) + 1))  # each call's place, or once it is paired one after it
-    for place, (asked, (first, last)) in enumerate(zip(requests.asked, requests.windows, strict=True)):
+    for place, (request, (first, last)) in enumerate(zip(requests.in_order, requests.windows, strict=True)):
         if place in gone:
             continue
         at = _free(following, bisect_left(starts, first))
         if at < len(starts) and (last is None or starts[at] <= last):
             following[at] = at + 1
-            yield waiting[at], asked
+            yield waiting[at], request
 
 
 def _free(following: list[int], at: int) -> int:

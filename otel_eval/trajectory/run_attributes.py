@@ -133,22 +133,22 @@ class RunAttributes:
 
     def labels(self, run: Candidate) -> dict[str, Any]:
         """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
-        wanted = self._read.plan.asked_wanted
+        wanted = self._read.plan.attributes_wanted
         if not wanted.keys or run.fragment:
             return {}
         return {**self._read.resource_scopes[run.first].shared(wanted), **self._read.views[run.first].attributes(wanted)}
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
-        """What the run was asked and what it answered; taken from its first and last model call where it does not record them."""
+        """The input and the output of the run; taken from its first and last model call where it does not record them."""
         if run.fragment or "content" not in self._read.plan.needs:
             return UNRECORDED, UNRECORDED
         by_time = sorted(models, key=self._read.moment)
         own = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own else by_time[:1])]
         last = [run.first, *([] if Field.OUTPUT in own else by_time[-1:])]
-        asked = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
-        answered = next((value for place in last if (value := self._content(place, Field.OUTPUT)) is not None), UNRECORDED)
-        return asked, answered
+        given = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
+        made = next((value for place in last if (value := self._content(place, Field.OUTPUT)) is not None), UNRECORDED)
+        return given, made
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
         """What the span would have recorded itself: nothing else can stand for it, it would read otherwise."""

@@ -106,7 +106,7 @@ def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: boo
         draft = ToolCallBuilder(place, table, fields.name, scope, view.start_ns, view.end_ns, span_id, call_id)
         draft.unnamed, draft.certain = fields.unnamed, not table.convention.failures_in_results
         return draft
-    span = _asked(read, place, reader)
+    span = _tool_span(read, place, reader)
     if not span.fields.is_call:
         return None
     draft = ToolCallBuilder(place, table, span.fields.name, scope, view.start_ns, view.end_ns, span_id)
@@ -139,7 +139,7 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
     draft.certain, draft.unsure = not hidden, hidden and raw is None
 
 
-def _asked(read: ClassifiedTrace, place: int, reader: ToolReader) -> _ToolSpan:
+def _tool_span(read: ClassifiedTrace, place: int, reader: ToolReader) -> _ToolSpan:
     view = read.views[place]
     if not read.trace.logs:
         return _ToolSpan(place, view, reader.table, reader.read_fields(view), view.attributes(reader.content))

@@ -114,8 +114,10 @@ class UnknownCalls:
         answers, models = self._answers(), self._starts(self._read.model_calls)
         unanswered = self._unanswered(suspects, answers, models)
         # Where messages were read already, those that hold a request need no finish reason.
-        unknown = [place for place in unanswered if not self._conversation.is_known_to_ask(place)]
-        return [place for place in unknown if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).asked]
+        unknown = [place for place in unanswered if not self._conversation.is_known_to_request(place)]
+        return [
+            place for place in unknown if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).requests
+        ]
 
     def _unanswered(self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> list[int]:
         """Those after which no call, handoff or agent started before the next model call of the same agent.

@@ -15,7 +15,7 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Outcome, Scored, Skipped, Trajectory
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
-PLAN = Plan(needs=ALL_NEEDS, asked=frozenset({"steps", "conversation"}))
+PLAN = Plan(needs=ALL_NEEDS, attributes=frozenset({"steps", "conversation"}))
 MANY = 200
 
 

@@ -270,7 +270,7 @@ def test_runs_stand_in_order_of_start_and_id():
 def test_configured_attributes_are_the_spans_then_the_resources():
     """`service.name` is on the resource; a span may overrule it."""
     trace = closed(agent("r", attributes={"tier": "gold"}))
-    (run,) = build(trace, Plan(asked=frozenset({"tier", "service.name", "absent"})))
+    (run,) = build(trace, Plan(attributes=frozenset({"tier", "service.name", "absent"})))
     assert run.trajectory.attributes == {"tier": "gold", "service.name": "test"}
 
 
