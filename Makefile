@@ -15,6 +15,7 @@ help: ## what there is to make
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
 	@$(BIN)/python examples/demo.py
 
+unexport PYTHONDONTWRITEBYTECODE # otherwise each of the many processes of the tests compiles all of them again
 JOBS ?= 4 # processes that run tests; more than cores, because end-to-end tests wait for timers and processes
 PARALLEL := -n $(JOBS) --dist loadfile
 QUICK := tests/unit tests/conformance tests/traces tests/content tests/cost tests/flow tests/docs otel_eval

@@ -130,9 +130,10 @@ class InProcess(Results):
         dead = (lambda: DeadLetterFile(self._path)) if kept else (lambda: None)
         given: dict[str, Any] = {"counters": self.tally, "problems": set(), "interval_s": 3600.0}
         to = place_of(endpoint, ca)
-        if signal == "metrics":  # which are tried again within the timeout
-            to = replace(to, timeout_s=TIMEOUT_S)
-        (self._exporter,) = otlp_exporters(to, (signal,), dead_letters=dead, retry=clock.retry, **given)
+        retry = clock.retry
+        if signal == "metrics":  # which are tried again within the timeout: a few times, not two hundred
+            to, retry = replace(to, timeout_s=TIMEOUT_S), replace(retry, first_s=0.03, longest_s=0.03)
+        (self._exporter,) = otlp_exporters(to, (signal,), dead_letters=dead, retry=retry, **given)
         self._given = 0
 
     def give(self) -> None:
