@@ -21,7 +21,9 @@ spans later still are counted and form no run.
 Backpressure. `refusal` is to be asked before each request. It refuses while closed traces that have not been evaluated,
 those whose wait is over included, hold half of `max_bytes`, and while open traces fill `max_bytes` and the oldest of them
 only waits for late spans: it closes soon and makes room by itself. The oldest trace that is still running is closed instead
-(`overflow`). So open traces stay within `max_bytes`, and all that is held within one and a half times as much plus a request.
+(`overflow`). A request whose own traces exceed the limits is taken, because refusing it would never make room for it; it
+closes the oldest of them, even one whose root has ended. So open traces stay within `max_bytes`, and all that is held within
+one and a half times as much plus a request.
 
 Of two spans with one id the greater rank counts (later end, more attributes, greater bytes), never the later arrival.
 """

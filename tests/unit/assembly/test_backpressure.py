@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_spans import FakeSpan, span
@@ -98,6 +100,16 @@ def test_what_is_handed_over_at_once_is_bounded_in_bytes():
     assert [each.trace_id[0] for each in buffer.pop_closed(1, 10, 1)] == [2]
 
 
+def test_a_request_whose_own_traces_exceed_the_limits_is_taken():
+    """Refusing it would not make room for it: what is open belongs to it. The oldest trace closes, its root or not."""
+    buffer = TraceBuffer(LIMITS)
+    assert push(buffer, 0, *(item(trace, span(f"c{n}", "r"), SIZE) for trace in (1, 2) for n in range(4))) == ""
+    assert push(buffer, 0, *map(whole, (1, 2)), item(1, span("d", "r")), item(2, span("d", "r"))) == ""
+    closed = buffer.pop_closed(0)
+    assert [(each.trace_id[0], each.reason, b"r" in each.frames) for each in closed] == [(1, Completeness.OVERFLOW, True)]
+    assert buffer.held_bytes <= 10_000
+
+
 requests = st.lists(
     st.tuples(
         st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 600)), min_size=1, max_size=6),
@@ -111,21 +123,27 @@ requests = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(requests)
 def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
-    """Whatever comes: one and a half times `max_bytes` and a request, and `overflow` only for traces without a root."""
-    buffer, now = (
-        TraceBuffer(
-            Limits(decision_wait_s=1, decision_wait_partial_s=2, grace_period_s=5, idle_s=9, max_traces=12, max_bytes=10_000)
-        ),
-        0.0,
-    )
+    """Whatever comes: one and a half times `max_bytes` and a request, and `overflow` only for traces without a root.
+
+    A request whose own traces exceed `max_bytes` is left out: it closes the oldest of them.
+    """
+    limits = Limits(decision_wait_s=1, decision_wait_partial_s=2, grace_period_s=5, idle_s=9, max_traces=12, max_bytes=10_000)
+    buffer, now = TraceBuffer(limits), 0.0
+    sizes, too_large = Counter[bytes](), set[bytes]()
     for number, (spans, pause, evaluated) in enumerate(sequence):
         now += pause
         items = [item(trace, span("r" if root else f"c{number}", "" if root else "r"), size) for trace, root, size in spans]
-        push(buffer, now, *items)
+        ids = {trace_id for trace_id, *_ in items}
         request = sum(size + SPAN_OVERHEAD_BYTES for *_, size in items)
+        if sum(sizes[each] for each in ids) + request > limits.max_bytes:
+            too_large |= ids
+        if not push(buffer, now, *items):
+            for trace_id, _, _, size in items:
+                sizes[trace_id] += size + SPAN_OVERHEAD_BYTES
         assert buffer.held_bytes <= 15_000 + 6 * (600 + SPAN_OVERHEAD_BYTES) + request
         for trace in buffer.due(now, evaluated):
-            assert trace.reason is not Completeness.OVERFLOW or b"r" not in trace.frames
+            assert trace.reason is not Completeness.OVERFLOW or b"r" not in trace.frames or trace.trace_id in too_large
+            too_large.discard(trace.trace_id)
 
 
 def test_a_trace_that_never_pauses_is_evaluated_when_it_is_too_old():
