@@ -15,13 +15,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
-from otel_eval.engine import Engine
 from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters.attributes import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Skipped, Trajectory
-from otel_eval.scorers.tool_names import plural
+from otel_eval.scorers.tool_names import ToolNameCheck, plural
 
 _log = logging.getLogger("otel_eval")
 
@@ -39,16 +38,20 @@ _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_V
 class Coverage:
     """What was found in the traces that were evaluated, and what came of it. May be called from any thread.
 
+    Args:
+        live: whether the traces have no end, so that names in policies are reported as soon as they are suspicious.
+
     Attributes:
         results: counts of the results.
         runs, matched: agent runs that were found, and those of them that at least one evaluation matched.
         traces_without_run, unended: traces without a run, and those of them with a span that never ended.
-        evaluations: those of the engine that evaluates.
+        evaluations: those that are used now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, evaluations: Sequence[ScorerSet] = (), *, live: bool) -> None:
         self.results: Final = ResultCounts()
-        self.evaluations: Sequence[ScorerSet] = ()
+        self._live: Final = live
+        self.use(evaluations)
         self._lock = threading.Lock()  # guards what follows
         renew_after_fork(self)
         self.runs = self.matched = self.traces_without_run = self.unended = 0
@@ -56,17 +59,28 @@ class Coverage:
         self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
         self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
 
-    def evaluated(self, engine: Engine, trace: ClosedTrace, found: Found) -> list[Trajectory]:
-        """A trace was evaluated; returns those of its runs that are new. One trace at a time."""
+    def use(self, evaluations: Sequence[ScorerSet]) -> None:
+        """These are used from now on."""
+        self.evaluations = evaluations
+        self._tool_names = ToolNameCheck({each.name: each.scorers for each in evaluations}, live=self._live)
+
+    def evaluated(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
+        """A trace was evaluated; returns those of its runs that are new."""
         if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
             self.without_run(trace)
         last = trace.last_evaluations
         new = [each for each in found if (before := last.get(bytes.fromhex(each[0].span_id))) is None or not before.revision]
         with self._lock:
-            self.evaluations = engine.evaluations
             for run, matching in new:
                 self._count(run, bool(matching))
+            due = [warning for run, each in found for warning in self._tool_names.observe(run, [one.name for one in each])]
+        for warning in due:
+            _log.warning("%s", warning)
         return [run for run, _ in new]
+
+    def tool_name_warnings(self) -> list[str]:
+        """At the end: names of tools in policies that no run called, if they are required or may be misspelt."""
+        return self._tool_names.finish()
 
     def _count(self, run: Trajectory, matched: bool) -> None:
         self.runs += 1
@@ -126,20 +140,22 @@ class Diagnostics:
     Args:
         counts: what all parts counted, for the warning.
         unseen: explains why no span may have arrived, for the warning.
+        evaluations: those that are used now; none if other processes evaluate and watch that themselves: then only a lack of
+            spans is warned of.
         one_process: every span is of this process, so that tool spans outside the run that was open are of that run.
-        elsewhere: other processes evaluate and watch that themselves, so that only a lack of spans is warned of.
     """
 
     def __init__(
         self,
         counts: Callable[[], Mapping[str, Any]],
         unseen: Callable[[], str],
+        evaluations: Sequence[ScorerSet] = (),
         *,
         one_process: bool = False,
-        elsewhere: bool = False,
     ) -> None:
-        self._counts, self._unseen, self._elsewhere = counts, unseen, elsewhere
-        self._coverage: Final = Coverage()
+        self._counts, self._unseen = counts, unseen
+        self._coverage: Final = Coverage(evaluations, live=True)
+        self.use: Final = self._coverage.use
         self._lost: Final = LostContext() if one_process else None
         self._warnings: Final = Warnings()
         self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
@@ -148,9 +164,9 @@ class Diagnostics:
         with suppress(RuntimeError):  # the interpreter is ending
             self._timer.start()
 
-    def evaluated(self, engine: Engine, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
-        """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
-        new = self._coverage.evaluated(engine, trace, found)
+    def evaluated(self, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
+        """A trace was evaluated: its runs that are new or changed, and the reports on them."""
+        new = self._coverage.evaluated(trace, found)
         if self._lost is not None:
             for run in new:
                 self._lost.add(run)
@@ -196,14 +212,20 @@ class Diagnostics:
     def end(self) -> None:
         """The process or its evaluation ends: check for the last time."""
         self._timer.cancel()
+        self.warn_of_names()
         self.check("before the end")
+
+    def warn_of_names(self) -> None:
+        """No more runs come: log which names of tools in policies may be misspelt."""
+        for warning in self._coverage.tool_name_warnings():
+            _log.warning("%s", warning)
 
     def _why_no_run(self) -> str:
         counts, traces, unended = self._counts(), self._coverage.traces_without_run, self._coverage.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
             return "" if _has_forked else f"no span arrived; {self._unseen()}"
-        if self._elsewhere:
+        if not self._coverage.evaluations:
             return ""
         oldest_s = counts.get("oldest_trace_s", 0)
         still = f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}" if opened else ""

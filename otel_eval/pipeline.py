@@ -21,7 +21,6 @@ from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
-from otel_eval.scorers.tool_names import ToolNameCheck
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
@@ -49,10 +48,6 @@ class _Tally:
     traces_failed: int = 0  # reading a trace raised: a defect of ours, and the trace is lost
     traces_crashed: int = 0  # failed without another attempt, because the process crashed twice while they were evaluated
     spans_refused: int = 0  # refused by backpressure, or because the process ends
-
-
-def _tool_name_check(engine: Engine) -> ToolNameCheck:
-    return ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=True)
 
 
 class Pipeline:
@@ -93,7 +88,7 @@ class Pipeline:
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
         note: Callable[[Sequence[SpanFrame]], None] = lambda _: None,
         between: Callable[[], None] = lambda: None,
-        watch: Callable[[Engine, ClosedTrace, _Found, Sequence[Report]], None] = lambda *_: None,
+        watch: Callable[[ClosedTrace, _Found, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
@@ -105,7 +100,6 @@ class Pipeline:
         self._between: Final = between
         self._final: Final = final
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._tool_names = _tool_name_check(engine)
         self._watch: Final = watch
         self._found: _Found = []  # runs of the trace that is evaluated now
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
@@ -186,7 +180,7 @@ class Pipeline:
             raise ValueError("some scorers are waited for; pass later")
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
         self._later = self._later or later
-        self._engine, self._tool_names = engine, _tool_name_check(engine)
+        self._engine = engine
 
     def step(self) -> bool:
         """Evaluate what is due; True if there may be more at once."""
@@ -279,8 +273,6 @@ class Pipeline:
 
     def stop_waiting(self, timeout_s: float) -> bool:
         """The same for the last time: what does not come in time is given up."""
-        for warning in self._tool_names.finish():
-            _log.warning("%s", warning)
         return self._later is None or self._later.stop(timeout_s)
 
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
@@ -322,7 +314,7 @@ class Pipeline:
         self.progress.began(trace.trace_id)
         try:
             reports = engine.evaluate(trace, stamp, self._observe)
-            self._watch(engine, trace, self._found, reports)
+            self._watch(trace, self._found, reports)
             return reports
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
             self._tally.traces_failed += 1
@@ -346,8 +338,6 @@ class Pipeline:
         self._found.append((trajectory, evaluations))
         if self._journal is not None:
             self._journal.attempts.scoring()
-        for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
-            _log.warning("%s", warning)
 
     def _emit_all(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:

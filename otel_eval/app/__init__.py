@@ -26,7 +26,6 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
-from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_whole_traces
 from otel_eval.trajectory import TraceExplanation, build, explain_trace
@@ -58,30 +57,22 @@ class UnusedRecords:
 
 
 class ReplayCoverage(Coverage):
-    """What was found in one pass over stored traces, with the names of tools and the records of datasets that it used."""
+    """What was found in one pass over stored traces, with the records of datasets that were used."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._tool_names: ToolNameCheck | None = None
+        super().__init__(live=False)
         self._keys: dict[int, set[str]] = {}  # id of a dataset → keys that runs carried
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
         """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
-        if self._tool_names is None:
-            self._tool_names = ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=False)
         found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
         reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
-        self.evaluated(engine, trace, found)
+        self.evaluated(trace, found)
         for run, matching in found:
-            self._tool_names.observe(run, [each.name for each in matching])
             for dataset, reference, _ in _files(matching):
                 if (key := reference.key_of(run)) is not None:
                     self._keys.setdefault(id(dataset), set()).add(key)
         return reports
-
-    def tool_name_warnings(self) -> list[str]:
-        """Names of tools in policies that no run called: those that are required, and those that may be misspelt."""
-        return [] if self._tool_names is None else self._tool_names.finish()
 
     def unused_records(self) -> list[UnusedRecords]:
         """The records whose key no run carried, by file; none of files that a sampled evaluation or scorer reads."""
@@ -183,6 +174,7 @@ def replay(
     """
     counted = coverage or ReplayCoverage()
     engine = engine_of(config, lines=True)
+    counted.use(engine.evaluations)
     exporters = replay_fanout(config) if export else None
     gathering = LateResults(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = closed_traces(paths, config, on_problem, on_progress, on_notice)

@@ -100,7 +100,7 @@ class EvalSpanExporter(SpanExporter):
             )
         self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
-        self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, one_process=True)
+        self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, engine.evaluations, one_process=True)
         emit, watch = self._diagnostics.counted(self._fanout.export), self._diagnostics.evaluated
         later = later_of(self._settings, engine, emit)
         self._core = Pipeline(

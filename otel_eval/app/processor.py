@@ -96,7 +96,7 @@ class EvalSpanProcessor(InProcessSource):
         guard = partial(guarded, limit_s=self._settings.async_scoring.scorer_timeout, counters=self._counters)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
         self._engine = engine = engine_of(self._settings, guard, lines=lines, clients=clients)
-        self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
+        self._diagnostics = Diagnostics(self.counts, self._unseen, engine.evaluations, one_process=True)
         emit = self._diagnostics.counted(self._fanout.export)
         later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)

@@ -88,12 +88,12 @@ class Server:
         self._config: Final = config
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
-        self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
-        self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
+        self._diagnostics: Final = Diagnostics(self.counts, self._why_no_span, engine.evaluations)
+        self._send: Final = self._diagnostics.counted(self._send_out)
         if config.storage:
             claim_split(config.storage.directory, 1)
         self._durable: Final = Durable(config.storage) if config.storage else None
@@ -202,6 +202,9 @@ class Server:
             self._counters.add("results.dead_letters", len(report.results), exporter="evaluation")
         return True
 
+    def _why_no_span(self) -> str:
+        return why_no_span(self._receiver.counts(), self._bound)
+
     def note_stop(self) -> None:
         """The process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
         if self._durable:
@@ -263,6 +266,7 @@ class Server:
             self._pipeline.step()
             stopping.wait(_MOMENT_S)
         done = self._pipeline.stop(timeout_s=_DRAIN_S)
+        self._diagnostics.warn_of_names()
         while not self._delivery.flush(_LOOK_S) and not stopping.is_set():
             pass
         while self._forward and not self._forward.wait(_LOOK_S) and not stopping.is_set():
@@ -327,6 +331,7 @@ class Server:
         if self._forward:
             self._forward.use_engine(engine)
         self._pipeline.use_engine(engine, later)
+        self._diagnostics.use(engine.evaluations)
         if self._expected is not None:
             self._expected.use_engine(engine)
             self._expected.start()

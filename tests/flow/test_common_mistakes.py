@@ -166,6 +166,21 @@ def test_a_tool_is_misspelt_in_a_policy(tmp_path: Path):
     assert "`get_wether` was never called; did you mean `get_weather`?" in only_line(done.stderr)
 
 
+def test_a_tool_is_misspelt_in_the_policy_of_a_program(tmp_path: Path):
+    """Then with the first run, once."""
+    _, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+policy = {"name": "policy", "scorers": [{"type": "required_tools", "patterns": ["serach"]}]}
+provider.add_span_processor(EvalSpanProcessor(RESULTS | {"evaluations": [policy]}))
+for _ in range(3):
+    agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+    )
+    assert only_line(stderr) == "`serach` was never called; did you mean `search`? (evaluation policy, 1 run)"
+
+
 def test_no_key_of_a_dataset_is_known(tmp_path: Path):
     """A run that carries a key without a record is skipped; the replay exits with 3 and names the records that were not used."""
     trace = (ROOT / "examples/demo_trace.json").read_bytes()

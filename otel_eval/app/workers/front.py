@@ -70,9 +70,7 @@ class FrontServer:
             grpc_threads=_THREADS * config.workers,
         )
         self._bound: Bound | None = None
-        self._diagnostics: Final = Diagnostics(
-            self.counts, lambda: why_no_span(self._receiver.counts(), self._bound), elsewhere=True
-        )
+        self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
         self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
 
     def _readiness(self) -> Readiness:
