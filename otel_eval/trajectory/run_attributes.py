@@ -210,7 +210,8 @@ def _count(value: Any, words: tuple[str, ...]) -> int | None:
     held = decode(value, literals=False)
     if isinstance(held, dict):
         held = next((held[word] for word in words if word in held), None)
-    return held if isinstance(held, int) and not isinstance(held, bool) else None
+    is_count = isinstance(held, int | float) and not isinstance(held, bool) and held >= 0 and held == held // 1
+    return int(held) if is_count else None
 
 
 def span_refs(read: ClassifiedTrace, run: Candidate) -> tuple[SpanRef, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from made_spans import FakeResourceScope, FakeSpan, closed, span
 
 from otel_eval.model import Trajectory
@@ -54,3 +57,17 @@ def test_a_run_whose_own_span_never_arrived_is_over_when_the_last_of_its_spans_e
 def test_the_end_of_a_run_without_times_is_unknown() -> None:
     """Zero is how a span without times is spelt."""
     assert of(span("run", "", "a", attributes={OP: "invoke_agent"})).ended_ns is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "tokens"),
+    [(7, 7), ("7", 7), (7.0, 7), (0, 0), (7.5, None), (-1, None), (True, None), ("many", None), (None, None)],
+)
+def test_a_number_of_tokens_is_a_whole_number_from_zero(recorded: Any, tokens: int | None) -> None:
+    """Anything else, such as -1 for none, was not recorded: a part of the sum is missing."""
+    used = {OP: "chat", "gen_ai.usage.input_tokens": recorded, "gen_ai.usage.output_tokens": 5}
+    chat = span(
+        "m", "run", "chat", start_ns=20, end_ns=30, attributes={key: value for key, value in used.items() if value is not None}
+    )
+    (run,) = build(closed(agent(), chat), Plan(needs=frozenset({"tokens"})))
+    assert (run.trajectory.input_tokens, run.trajectory.output_tokens) == (tokens, 5)
