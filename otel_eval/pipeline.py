@@ -385,4 +385,4 @@ class Pipeline:
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
         held["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if late and self._later is not None else {}
-        return asdict(self._tally) | asdict(self._buffer.tally) | held | later
+        return asdict(self._tally) | asdict(self._buffer.counts) | held | later

@@ -43,8 +43,8 @@ class Parts:
         ready: what is to be handed over.
     """
 
-    def __init__(self, limits: Limits, tally: BufferCounts, is_agent: Callable[[Frame], bool]) -> None:
-        self._limits, self._tally, self._is_agent = limits, tally, is_agent
+    def __init__(self, limits: Limits, counts: BufferCounts, is_agent: Callable[[Frame], bool]) -> None:
+        self._limits, self._counts, self._is_agent = limits, counts, is_agent
         self._gap_s = max(limits.decision_wait_s, limits.decision_wait_detached_s / _LOOKS)
         self.dormant: dict[bytes, OpenTrace] = {}
         self.keeping: dict[bytes, OpenTrace] = {}
@@ -72,7 +72,7 @@ class Parts:
         if not all(frame[0] for frame in trace.frames.values()):
             return None
         if trace.trees is None:
-            trace.trees = SpanTrees(self._limits, self._tally, self._is_agent, now)
+            trace.trees = SpanTrees(self._limits, self._counts, self._is_agent, now)
         if not trace.trees.has_agents(trace):
             return None
         if trace.changed is not None:  # it was closed as a whole before
@@ -90,7 +90,7 @@ class Parts:
     def close(self, trace_id: bytes, trace: OpenTrace, due: Due, now: float) -> None:
         """Close trees for a reason."""
         if trace.trees is None:
-            trace.trees = SpanTrees(self._limits, self._tally, self._is_agent, now)
+            trace.trees = SpanTrees(self._limits, self._counts, self._is_agent, now)
         part = trace.trees.hand_over(trace_id, trace, due, now)
         if part is not None:
             self.ready.append(part)

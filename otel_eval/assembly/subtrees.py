@@ -110,7 +110,7 @@ class SpanTrees:
     """
 
     limits: Limits
-    tally: BufferCounts
+    counts: BufferCounts
     is_agent: Callable[[Frame], bool]
     looked: float
     next_look: float = 0.0
@@ -202,12 +202,12 @@ class SpanTrees:
                 if self.is_agent(frame):
                     self._agents.add(span_id)
                 if frame[0] in kept.tree_of:
-                    self.tally.spans_late += 1
+                    self.counts.spans_late += 1
                     self._open(trace, kept.tree_of[frame[0]])
 
     def _replace(self, trace: OpenTrace, span_id: bytes, frame: Frame) -> None:
         """A span of a kept tree arrived again: of two versions the greater counts."""
-        self.tally.spans_duplicate += 1
+        self.counts.spans_duplicate += 1
         top = self.kept.tree_of[span_id]
         earlier = self.kept.trees[top].frames[span_id]
         if rank(frame) > rank(earlier):
@@ -222,7 +222,7 @@ class SpanTrees:
         """Forget a span whose run's other spans are gone."""
         trace.size -= self._share(trace, 1)
         del trace.frames[span_id]
-        self.tally.spans_too_late += 1
+        self.counts.spans_too_late += 1
 
     def _is_beside(self, trace: OpenTrace, tree: _Subtree) -> bool:
         """Whether a tree without an agent stands above what is kept, or has stood beside it long enough."""
@@ -332,7 +332,7 @@ class SpanTrees:
             self.kept.remember(trace.frames[tree.top][0])
             self._keep(trace, tree, now)
         self._handed += [tree.top for tree in chosen]
-        self.tally.parts_closed += len(chosen)
+        self.counts.parts_closed += len(chosen)
         part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
         frames, evidence = others | own, self.evidence(trace)
         logs = listed(trace.logs, frames)

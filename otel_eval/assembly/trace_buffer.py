@@ -84,7 +84,7 @@ class TraceBuffer(TraceStore):
             trace.touched = now
             kept += 1
             added += size + overhead
-        self.tally.spans_kept += kept
+        self.counts.spans_kept += kept
         self._bytes += added
         self._relieve(now)
 
@@ -101,11 +101,11 @@ class TraceBuffer(TraceStore):
         size += SPAN_OVERHEAD_BYTES
         trace.size += size
         self._bytes += size
-        self.tally.spans_kept += 1
+        self.counts.spans_kept += 1
         trace.touched = now
         if trace.changed is not None:
             trace.changed.add(span_id)
-            self.tally.spans_late += 1
+            self.counts.spans_late += 1
         if now + self.limits.decision_wait_s < trace.check:
             self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         return None
@@ -139,15 +139,15 @@ class TraceBuffer(TraceStore):
     def _enter(self, trace_id: bytes, now: float) -> OpenTrace | None:
         """The trace to put a span of an id that is not open into; None if it comes too late for any."""
         if self._tombstones.holds(trace_id, now):
-            self.tally.spans_too_late += 1
+            self.counts.spans_too_late += 1
             return None
         is_taken_back = trace_id in self._ready
         trace = self._parts.dormant.pop(trace_id, None) or self._reopen(trace_id)
         if trace is None:
             trace = OpenTrace(touched=now, created=now, check=float("inf"))
-            self.tally.traces_opened += 1
+            self.counts.traces_opened += 1
         elif trace.cut:
-            self.tally.spans_over_limit += 1
+            self.counts.spans_over_limit += 1
             return None
         trace.created = trace.created if is_taken_back else now
         trace.check = float("inf")
@@ -178,7 +178,7 @@ class TraceBuffer(TraceStore):
         found = rank(frame)
         if found > known.rank and trace.size - known.size + size > self.limits.max_bytes_per_trace:
             return self._cut(trace_id, trace, 0)
-        self.tally.spans_duplicate += 1
+        self.counts.spans_duplicate += 1
         if found > known.rank:
             trace.frames[span_id] = frame
             trace.versions[span_id] = Version(found, size)
@@ -199,7 +199,7 @@ class TraceBuffer(TraceStore):
 
     def _cut(self, trace_id: bytes, trace: OpenTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
         """A limit of one trace: it closes now, and what did not arrive is not evaluated."""
-        self.tally.spans_over_limit += 1
+        self.counts.spans_over_limit += 1
         limit = (
             f"more than {most} {what}"
             if most
@@ -218,7 +218,7 @@ class TraceBuffer(TraceStore):
 
     def _evict(self) -> None:
         trace_id = next(iter(self._open))
-        self.tally.traces_over_limit += 1
+        self.counts.traces_over_limit += 1
         self._set_ready(trace_id, self._open[trace_id], Completeness.OVERFLOW)
 
     # -------------------------------------------------------- backpressure

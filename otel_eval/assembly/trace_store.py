@@ -45,8 +45,8 @@ class TraceStore:
 
     def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] = lambda _: False) -> None:
         self.limits = limits or Limits()
-        self.tally: Final = BufferCounts()
-        self._parts: Final = Parts(self.limits, self.tally, is_agent)
+        self.counts: Final = BufferCounts()
+        self._parts: Final = Parts(self.limits, self.counts, is_agent)
         self._open: dict[bytes, OpenTrace] = {}
         self._grace: dict[bytes, OpenTrace] = {}  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
@@ -70,7 +70,7 @@ class TraceStore:
                 self._forget(trace_id, self._grace.pop(trace_id))
             elif not self._give_up_part():
                 return
-            self.tally.late_given_up += 1
+            self.counts.late_given_up += 1
 
     def _traces(self) -> int:
         return len(self._open) + len(self._grace) + len(self._parts.dormant)
@@ -129,7 +129,7 @@ class TraceStore:
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
         handed = closed(trace_id, trace, reason)
-        self.tally.traces_closed += bool(trace.frames)
+        self.counts.traces_closed += bool(trace.frames)
         self._keep(trace_id, trace, now)
         return handed
 
@@ -202,7 +202,7 @@ class TraceStore:
             trace = self._parts.dormant.get(trace_id)
             if trace is not None and trace.trees is not None:
                 self._resized(trace_id, trace, partial(trace.trees.give_up, trace))
-                self.tally.late_given_up += 1
+                self.counts.late_given_up += 1
 
     def remembered(self) -> Iterator[tuple[bytes, float]]:
         """Ids of which only the id is remembered, and until when."""

@@ -159,7 +159,7 @@ class AsyncEvaluator:
         self._changed: Final = threading.Condition()  # guards what follows
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
         self._last = self._left = 0
-        self._tally: Final = dict.fromkeys(_COUNTS, 0)
+        self._counts: Final = dict.fromkeys(_COUNTS, 0)
         self._thread: LoopThread | None = None
         self._stopped = False
 
@@ -173,7 +173,7 @@ class AsyncEvaluator:
             taken, refused = self._admitted(report.pending, size)
             for pending in taken:
                 self._begin_soon(_Job(report, pending, size))
-            self._tally["late_refused"] += len(refused)
+            self._counts["late_refused"] += len(refused)
         for pending in refused:
             self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
 
@@ -213,7 +213,7 @@ class AsyncEvaluator:
                 return self._timed_out() if limit.expired() else failed_from(error)
 
     def _timed_out(self) -> Failed:
-        self._tally["late_timeouts"] += 1
+        self._counts["late_timeouts"] += 1
         return Failed("timeout")
 
     def _report(self, number: int, job: _Job, outcome: Outcome) -> bool:
@@ -229,7 +229,7 @@ class AsyncEvaluator:
         return True
 
     def _out(self, report: Report, pending: Pending, outcome: Outcome) -> None:
-        self._tally["late_results"] += 1
+        self._counts["late_results"] += 1
         try:
             stamp = replace(report.stamp, at_ns=time.time_ns())
             self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
@@ -285,12 +285,12 @@ class AsyncEvaluator:
             jobs = list(self._open.items())
         lost = sum([self._report(number, job, Failed("timeout")) for number, job in jobs])
         if lost:
-            self._tally["late_lost"] += lost
+            self._counts["late_lost"] += lost
             _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
 
     def counts(self) -> dict[str, int]:
         """What became of the results, and how many are pending."""
-        return self._tally | {"late_pending": len(self._open)}
+        return self._counts | {"late_pending": len(self._open)}
 
 
 _VALUE: Final = 64  # bytes of a value beside its text

@@ -103,8 +103,8 @@ class Recovery:
                 does[entry.kind](entry)
         if self._unreadable:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
-        for each in fields(buffer.tally):  # these count what comes from now on
-            setattr(buffer.tally, each.name, 0)
+        for each in fields(buffer.counts):  # these count what comes from now on
+            setattr(buffer.counts, each.name, 0)
         self._take_over()
         if self._resuming:
             self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)

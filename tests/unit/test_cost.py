@@ -98,7 +98,7 @@ def repeated(size: int) -> TraceBuffer:
 
 def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
     """What is compared of the span that is held is read once."""
-    assert repeated(SMALL).tally.spans_duplicate == SMALL // 300
+    assert repeated(SMALL).counts.spans_duplicate == SMALL // 300
     assert is_in_proportion(lambda: repeated(SMALL), lambda: repeated(TIMES * SMALL), MOST)
 
 

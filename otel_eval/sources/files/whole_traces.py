@@ -163,7 +163,7 @@ class _Traces:
             yield from self._close(trace_id)
         if left:
             on_problem(f"{left} traces may have been evaluated in parts: their ids are written in an unusual way")
-        if early := self._buffer.tally.traces_over_limit:
+        if early := self._buffer.counts.traces_over_limit:
             on_problem(f"{early} traces were evaluated early; raise traces.max_bytes")
 
 

@@ -58,7 +58,7 @@ def test_traces_that_close_soon_are_waited_for_and_not_cut_short():
     assert buffer.due(0.9) == []
     assert push(buffer, 1, whole(10)) == ""
     assert {each.reason for each in buffer.due(100)} == {Completeness.COMPLETE}
-    assert buffer.tally.traces_over_limit == 0
+    assert buffer.counts.traces_over_limit == 0
 
 
 def test_too_many_traces_that_close_soon_are_waited_for_as_well():
@@ -88,7 +88,7 @@ def test_closed_traces_kept_for_late_spans_never_cost_an_open_one_its_room():
     push(buffer, 0, *map(whole, range(5)))
     buffer.due(1)
     assert push(buffer, 1, *map(whole, range(10, 20))) == ""
-    assert (buffer.tally.late_given_up, buffer.held_bytes) == (5, 10_000)
+    assert (buffer.counts.late_given_up, buffer.held_bytes) == (5, 10_000)
 
 
 def test_what_is_handed_over_at_once_is_bounded_in_bytes():

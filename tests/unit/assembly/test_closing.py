@@ -109,4 +109,4 @@ def test_log_records_wait_for_their_span():
     assert trace.logs == {b"r": (frame,)}
     buffer.push_logs([(b"9" * 16, b"r", frame, 10)], 3)
     assert [trace.frames for trace in buffer.drain(4)] == [{}]
-    assert buffer.tally.traces_closed == 1
+    assert buffer.counts.traces_closed == 1

@@ -28,7 +28,7 @@ def test_a_late_span_opens_the_trace_again():
     (second,) = buffer.due(21)
     assert (first.changed, second.changed) == (None, frozenset({b"c"}))
     assert (set(second.frames), second.last_evaluations) == ({b"r", b"c"}, {b"r": "said"})
-    assert buffer.tally.spans_late == 1
+    assert buffer.counts.spans_late == 1
 
 
 def test_later_still_is_counted_and_forms_nothing():
@@ -38,7 +38,7 @@ def test_later_still_is_counted_and_forms_nothing():
     buffer.due(1)
     buffer.due(31)
     push(buffer, span("c", "r"), now=40)
-    assert (buffer.due(500), buffer.tally.spans_too_late, buffer.held_bytes) == ([], 1, 0)
+    assert (buffer.due(500), buffer.counts.spans_too_late, buffer.held_bytes) == ([], 1, 0)
 
 
 def test_spans_that_come_before_any_evaluation_join_the_trace():
@@ -64,7 +64,7 @@ def test_of_two_spans_with_one_id_the_greater_counts_whichever_came_first():
         push(buffer, *order)
         (trace,) = buffer.drain(0)
         assert trace.frames[b"r"][1].given == {"a": 2}
-        assert buffer.tally.spans_duplicate == 3
+        assert buffer.counts.spans_duplicate == 3
 
 
 def test_a_repeated_span_is_no_change():
@@ -85,7 +85,7 @@ def test_a_trace_over_its_span_limit_closes_at_once_and_says_which_limit():
     assert (trace.reason, len(trace.frames)) == (Completeness.OVERFLOW, 2)
     assert trace.cut == "more than 2 spans (traces.max_spans_per_trace)"
     push(buffer, span("r"))
-    assert (buffer.due(1000), buffer.tally.spans_over_limit) == ([], 4)
+    assert (buffer.due(1000), buffer.counts.spans_over_limit) == ([], 4)
 
 
 def test_a_trace_over_its_byte_limit_closes_too():
@@ -102,7 +102,7 @@ def test_a_trace_over_its_limit_of_log_records_closes_too():
     push(buffer, span("r"))
     records = [(TRACE, b"r", (b"%d" % number, LOG_READER), 10) for number in range(20)]
     buffer.push_logs(records + records, 0)
-    assert buffer.tally.spans_over_limit == 0
+    assert buffer.counts.spans_over_limit == 0
     buffer.push_logs([(TRACE, b"s", (b"one more", LOG_READER), 10)], 0)
     (trace,) = buffer.due(0)
     assert (trace.reason, list(trace.logs), len(trace.logs[b"r"])) == (Completeness.OVERFLOW, [b"r"], 20)
@@ -126,7 +126,7 @@ def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
     push(buffer, span("other"), trace=b"o" * 16)
     for end in range(600):
         push(buffer, span("r", end_ns=end), size=10_000)
-    assert (len(buffer), buffer.tally.traces_over_limit, buffer.tally.spans_duplicate) == (2, 0, 599)
+    assert (len(buffer), buffer.counts.traces_over_limit, buffer.counts.spans_duplicate) == (2, 0, 599)
     assert 20_000 < buffer.held_bytes < 21_500
     assert [len(trace.frames) for trace in buffer.drain(0)] == [1, 1]
     buffer.due(1000)
@@ -138,7 +138,7 @@ def test_a_greater_version_of_a_span_counts_against_the_byte_limit_of_its_trace(
     buffer = TraceBuffer(Limits(max_bytes_per_trace=1000))
     push(buffer, span("r", end_ns=2), size=100)
     push(buffer, span("r", end_ns=1), size=5000)
-    assert buffer.tally.spans_over_limit == 0
+    assert buffer.counts.spans_over_limit == 0
     push(buffer, span("r", end_ns=3), size=5000)
     (trace,) = buffer.due(0)
     assert (trace.cut, trace.frames[b"r"][1].end_ns) == ("more than 1000 bytes (traces.max_bytes_per_trace)", 2)
@@ -175,7 +175,7 @@ def test_evaluated_traces_are_dropped_first_when_room_is_short():
     buffer.due(1)
     push(buffer, span("r"), trace=b"2" * 16, now=1)
     push(buffer, span("r"), trace=b"3" * 16, now=1)
-    assert (buffer.tally.late_given_up, buffer.tally.traces_over_limit, len(buffer)) == (1, 0, 2)
+    assert (buffer.counts.late_given_up, buffer.counts.traces_over_limit, len(buffer)) == (1, 0, 2)
     push(buffer, span("r"), trace=b"4" * 16, now=1)
     assert [(t.trace_id[:1], t.reason) for t in buffer.due(1)] == [(b"2", Completeness.OVERFLOW)]
 
@@ -214,7 +214,7 @@ def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequ
         assert len(buffer) <= 3
         if look:
             buffer.due(now)
-    tally = buffer.tally
+    tally = buffer.counts
     assert tally.spans_kept + tally.spans_duplicate + tally.spans_too_late + tally.spans_over_limit == len(sequence)
     buffer.drain(now)
     buffer.due(now + 1000)

@@ -56,4 +56,4 @@ def test_spans_that_are_too_late_are_known_after_compacting():
     buffer.due(10)
     buffer.compact(10)
     buffer.push(of(7), b"c" * 8, (b"r" * 8, each, each.resource_scope), 100, 11)
-    assert (buffer.tally.spans_too_late, len(buffer)) == (1, 0)
+    assert (buffer.counts.spans_too_late, len(buffer)) == (1, 0)
