@@ -33,7 +33,7 @@ class ScorerSet:
     """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id).
 
     Attributes:
-        at_once, later: the scorers that say what they have to say when they are called, and those that are waited for.
+        at_once, later: the scorers that return an outcome when they are called, and those that are waited for.
     """
 
     name: str

@@ -46,7 +46,7 @@ _PATTERN: Final = {
         }
     },
 }
-_MOST_SAID: Final = 8
+_MOST_LISTED: Final = 8
 
 
 @with_schema(_PATTERN)
@@ -232,15 +232,15 @@ class TrajectoryPattern(BaseScorer):
         longest = len(calls) + fit.length
         edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
         value = (longest - len(edits)) / longest if longest else 1.0
-        return Finding(value, _told(fit.edits), {"edits": edits, "length": fit.length, "seen": seen(calls)})
+        return Finding(value, _edits_text(fit.edits), {"edits": edits, "length": fit.length, "seen": seen(calls)})
 
 
-def _told(edits: tuple[Edit, ...]) -> str:
+def _edits_text(edits: tuple[Edit, ...]) -> str:
     if not edits:
         return "fits the pattern"
     text = [
         f"{edit.kind} {tool(edit.tool)} {'before' if edit.kind == 'insert' else 'at'} call {edit.position}"
-        for edit in edits[:_MOST_SAID]
+        for edit in edits[:_MOST_LISTED]
     ]
     more = f" and {len(edits) - len(text)} more" if len(edits) > len(text) else ""
     return f"{plural(len(edits), 'edit')}: {', '.join(text)}{more}"

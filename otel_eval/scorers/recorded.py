@@ -156,7 +156,7 @@ def _intervals(calls: Sequence[ToolCall]) -> list[Interval] | Skipped:
 
 
 _OF_A_CALL: Final = ("name", "arguments", "result", "error", "call_id", "span_id", "start_ns", "end_ns", "agent_path")
-_MOST_SAID: Final = 5
+_MOST_LISTED: Final = 5
 
 
 @with_schema({"type": "array", "items": STRING})
@@ -240,7 +240,7 @@ class TrajectoryStructure(BaseScorer):
             if missing:
                 errors.append({"tool": call.name, "actual": position, "missing": missing})
         explained = [
-            f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]
+            f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}" for each in errors[:_MOST_LISTED]
         ]
         return _finding(len(trajectory.calls), errors, explained)
 
@@ -256,7 +256,7 @@ class TrajectoryStructure(BaseScorer):
             return Finding(0.0, "no steps", {"valid": 0, "total": 0, "errors": ["no steps"]})
         checked = [(position, self._lacks(step)) for position, step in enumerate(steps)]
         errors: list[dict[str, Any]] = [{"step": position, "missing": missing} for position, missing in checked if missing]
-        explained = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]]
+        explained = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_LISTED]]
         return _finding(len(steps), errors, explained)
 
     def _lacks(self, step: Any) -> list[str]:

@@ -111,7 +111,7 @@ class ExpressionEvaluator:
                 raise Unavailable(f"{TOO_LARGE}: more than {_MOST_STEPS} steps", "too_large") from None
             raise InvalidExpression(_first_line(str(error))) from None
         if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
-            raise self._told(value, program)
+            raise self._error_of(value, program)
         return value
 
     def _labelled(self, program: Program) -> Any:
@@ -127,7 +127,7 @@ class ExpressionEvaluator:
         if self._memory.left < 0:
             self._plain, self._memory = None, Memory(self._memory)
 
-    def _told(self, message: str, program: Program) -> Exception:
+    def _error_of(self, message: str, program: Program) -> Exception:
         too_large = _TOO_LARGE.fullmatch(message)
         if too_large:
             return Unavailable(too_large[1], "too_large")
@@ -265,7 +265,7 @@ def _first_line(message: str) -> str:
 
 
 _SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
-_MOST_SAID: Final = 80
+_MOST_SHOWN: Final = 80
 
 
 @with_schema(STRING)
@@ -342,4 +342,4 @@ class Expression(BaseScorer):
 
 
 def _written(source: str, value: float) -> str:
-    return f"{shortened(' '.join(source.split()), _MOST_SAID)} is {str(value).lower() if isinstance(value, bool) else value}"
+    return f"{shortened(' '.join(source.split()), _MOST_SHOWN)} is {str(value).lower() if isinstance(value, bool) else value}"

@@ -39,7 +39,7 @@ from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, shortened, tool_names_of
 from otel_eval.scorers.values import Reference, reference
 
-_MOST_SAID: Final = 30  # steps of a way
+_MOST_LISTED: Final = 30  # steps of a way
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
 
 
@@ -229,9 +229,9 @@ def _detail(step: Step) -> dict[str, Any]:
 def _way(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
     explained = [
         f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].explained[verdict]
-        for node, verdict, reason in path[:_MOST_SAID]
+        for node, verdict, reason in path[:_MOST_LISTED]
     ]
-    return " → ".join([*explained, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else explained)
+    return " → ".join([*explained, f"{len(path) - _MOST_LISTED} more"] if len(path) > _MOST_LISTED else explained)
 
 
 _SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}

@@ -287,7 +287,7 @@ def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
 
 
 _MOST_NODES: Final = 100  # counting one again for each way that leads to it
-_UNTOLD: Final = -1
+_UNDECIDED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class CompiledTree:
     """A tree as one expression.
 
     Attributes:
-        program: gives a place in `ways`, or `_UNTOLD`.
+        program: gives a place in `ways`, or `_UNDECIDED`.
         ways: all that there are.
     """
 
@@ -303,7 +303,7 @@ class CompiledTree:
     ways: tuple[WalkResult, ...]
 
     def walked(self, evaluation: ExpressionEvaluator) -> WalkResult | None:
-        """What `walk` would give, or None where only it can tell."""
+        """What `walk` would give, or None where only it can decide."""
         if evaluation.lacks(self.program):
             return None  # to try it would mostly be for nothing
         try:
@@ -311,7 +311,7 @@ class CompiledTree:
         except (Unavailable, InvalidExpression):
             evaluation.renew()
             return None
-        return None if found == _UNTOLD else self.ways[found]
+        return None if found == _UNDECIDED else self.ways[found]
 
 
 def compile_tree(plan: TreePlan) -> CompiledTree | None:
@@ -349,7 +349,7 @@ class _Writer:
         if way.end is None and ready:
             return self._after(way, ready, [])
         if way.end is None:
-            return str(_UNTOLD)
+            return str(_UNDECIDED)
         self.ways.append(WalkResult(tuple(way.path), way.end))
         return str(len(self.ways) - 1)
 
@@ -359,12 +359,12 @@ class _Writer:
             return self.round(way, sorted(coming))
         self.left -= 1
         if self.left < 0:
-            return str(_UNTOLD)
+            return str(_UNDECIDED)
         node, further = self._plan.nodes[ready[0]], ready[1:]
         asked = f"({'' if node.program is None else node.program.source}\n)"  # there may be a comment at its end
         if node.kind == "task":
             then = self._after(way, further, [*coming, *way.go(node, None)])
-            return f"cel.bind({node.label}, {asked}, fits({node.label}) ? {then} : {_UNTOLD})"
+            return f"cel.bind({node.label}, {asked}, fits({node.label}) ? {then} : {_UNDECIDED})"
         followed = [(verdict.verdict, way.fork()) for verdict in node.verdicts]
         then_by = {verdict: self._after(fork, further, [*coming, *fork.go(node, verdict)]) for verdict, fork in followed}
         if node.kind == "binary":
@@ -372,4 +372,4 @@ class _Writer:
         chosen = "".join(
             f"{self._verdict} == {json.dumps(each, ensure_ascii=False)} ? {then} : " for each, then in then_by.items()
         )
-        return f"cel.bind({self._verdict}, {asked}, {chosen}{_UNTOLD})"
+        return f"cel.bind({self._verdict}, {asked}, {chosen}{_UNDECIDED})"
