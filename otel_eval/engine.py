@@ -11,7 +11,8 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.assembly import evidence_of
-from otel_eval.conventions import DROPPED, TABLES, Convention, Field
+from otel_eval.conventions import TABLES, Convention, Field
+from otel_eval.conventions.reader import DROPPED
 from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
 from otel_eval.interfaces import (
     NO_RUN,

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_eval.conventions import DROPPED
-from otel_eval.conventions.reader import is_local_root
+from otel_eval.conventions.reader import DROPPED, is_local_root
 from otel_eval.engine import Engine, sampling_hash
 from otel_eval.evaluations import Matcher
 from otel_eval.forwarding.splice import SpanContainer

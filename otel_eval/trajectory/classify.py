@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
+from otel_eval.conventions import TABLES, Convention, Field
+from otel_eval.conventions.fields import ReadTable, ToolReader
+from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
 from otel_eval.globs import glob
 from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Steps, Wanted
 from otel_eval.model import Kind, SpanRef

@@ -13,7 +13,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
-from otel_eval.conventions import Recognition
+from otel_eval.conventions.reader import Recognition
 from otel_eval.interfaces import ClosedTrace, Steps, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with

@@ -12,18 +12,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions import (
-    Field,
-    Histories,
-    MessageRow,
-    ReadTable,
-    Side,
-    ToolRequest,
-    ToolResult,
-    decode,
-    nested,
-    read_messages,
-)
+from otel_eval.conventions import Field, MessageRow, Side
+from otel_eval.conventions.fields import ReadTable
+from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read_messages
+from otel_eval.conventions.model_calls import Histories
+from otel_eval.conventions.values import decode
 from otel_eval.interfaces import Steps, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace

@@ -9,7 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_eval.conventions import Side, ToolRequest, ToolResult
+from otel_eval.conventions import Side
+from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.values import frozen
 from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED

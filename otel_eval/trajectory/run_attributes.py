@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions import Field, ReadTable, Side, decode
+from otel_eval.conventions import Field, Side
+from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import message_text
 from otel_eval.conventions.model_calls import text_in_events
+from otel_eval.conventions.values import decode
 from otel_eval.interfaces import steps_of
 from otel_eval.model import UNRECORDED, Kind, SpanRef
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions import Field, ReadTable, ToolFields, ToolReader, unwrap
-from otel_eval.conventions.fields import FAILURE_WORDS
+from otel_eval.conventions import Field
+from otel_eval.conventions.fields import FAILURE_WORDS, ReadTable, ToolFields, ToolReader
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.model_calls import adot_call_fields, exception_of
-from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of
+from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of, unwrap
 from otel_eval.interfaces import SpanEvent, SpanReader, TooLarge, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace

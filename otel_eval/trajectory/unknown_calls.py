@@ -12,7 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from otel_eval.conventions import Field, Finish, finish_of, finish_of_messages
+from otel_eval.conventions import Field
+from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
 from otel_eval.model import ToolCall
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages

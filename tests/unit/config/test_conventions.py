@@ -13,8 +13,11 @@ import yaml
 from made_spans import span
 
 from otel_eval.config.conventions import convention_from_mapping
-from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, ReadTable, unwrap
+from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field
+from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import Wrapper
+from otel_eval.conventions.reader import Reader
+from otel_eval.conventions.values import unwrap
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import SpanEvent
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.conventions import Histories, Side, nested, read_messages
-from otel_eval.conventions.model_calls import read_event
+from otel_eval.conventions import Side
+from otel_eval.conventions.messages import nested, read_messages
+from otel_eval.conventions.model_calls import Histories, read_event
 from otel_eval.interfaces import SpanEvent, Steps
 
 NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])

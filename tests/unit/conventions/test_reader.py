@@ -11,7 +11,8 @@ from made_spans import span
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.conventions import DROPPED, TABLES, UNRECOGNIZED, Convention, Reader, Rule, ScopeReader
+from otel_eval.conventions import TABLES, Convention, Rule
+from otel_eval.conventions.reader import DROPPED, UNRECOGNIZED, Reader, ScopeReader
 from otel_eval.interfaces import LONG_TEXT, SpanReader
 from otel_eval.model import Kind
 from otel_eval.otlp.spans import read_span
