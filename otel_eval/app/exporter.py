@@ -90,7 +90,7 @@ class EvalSpanExporter(SpanExporter):
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
         timeout_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
-        lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
+        lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
         engine = engine_of(
             self._settings, partial(guarded, limit_s=timeout_s, counters=self._counters), lines=lines, clients=clients
         )

@@ -94,7 +94,7 @@ class EvalSpanProcessor(InProcessSource):
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
         guard = partial(guarded, limit_s=self._settings.async_scoring.scorer_timeout, counters=self._counters)
-        lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
+        lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
         self._engine = engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, engine.evaluations, one_process=True)
         emit = self._diagnostics.counted(self._fanout.export)

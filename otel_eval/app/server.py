@@ -173,7 +173,8 @@ class Server:
 
     def _engine_of(self, config: EvalConfig) -> Engine:
         guard = partial(guarded, limit_s=config.async_scoring.scorer_timeout, counters=self._counters)
-        return engine_of(config, guard, lines=writes_lines(self._config), clients=self._clients)
+        lines = writes_lines(self._config) or self._config.exporters.has_no_run
+        return engine_of(config, guard, lines=lines, clients=self._clients)
 
     def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
         if self._durable is None:

@@ -72,7 +72,7 @@ def engine_of(
     """The engine for the configuration's evaluations, each scorer wrapped by `guard`.
 
     Args:
-        lines: whether results are written as JSON Lines, in which a trace without a result has a line too.
+        lines: whether results are written as JSON, in which a trace without a result has a line too.
         clients: clients of judges; those whose endpoint did not change are reused.
 
     Raises:

@@ -255,6 +255,11 @@ class Exporters(Shape):
         return {name: each for name, each in given.items() if isinstance(each, AnnotationEndpoint)}
 
     @property
+    def has_no_run(self) -> bool:
+        """Whether one of them has a row for each trace without a result, as JSON Lines do; an event is about a run."""
+        return self.jsonl is not None or (self.kafka is not None and self.kafka.encoding == "json")
+
+    @property
     def of_packages(self) -> Mapping[str, Any]:
         """The options of each exporter of an installed package, by its name."""
         return self.model_extra or {}
@@ -304,7 +309,7 @@ class Results(Shape):
     attributes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
     no_run: bool = True
-    """Whether JSON Lines have a line for each trace without a result, so that `merge` sees traces that were split."""
+    """Whether JSON Lines and Kafka get a row for each trace without a result, so that `merge` sees traces that were split."""
 
 
 class Window(Shape):

@@ -31,7 +31,7 @@ class Exporter(ABC):
         name: the exporter's name in counters, log lines and the dead-letter file; set from the configuration.
         max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole, so that a retry repeats nothing.
         exports_no_run: whether reports on traces without a result are exported too; they are made where `exporters.jsonl`
-            writes them.
+            or `exporters.kafka` writes them.
         waits_for_access: whether results wait while the endpoint refuses the credentials (401, 403) or has no such path (404),
             instead of being refused.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +121,7 @@ def problem_of(report: Report, result: Result, name: str) -> str:
     if not (_TRACE_ID.fullmatch(run.trace_id) and _SPAN_ID.fullmatch(run.span_id)):
         return "the run has no valid trace and span id"
     value = result.outcome.value if isinstance(result.outcome, Scored) else 0.0
-    if not (math.isfinite(value) and 0.0 <= value <= 1.0):
+    if not 0.0 <= value <= 1.0:  # NaN neither
         return "the score is not a number in [0, 1]"
     return name_problem(clean(name))
 

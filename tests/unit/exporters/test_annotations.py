@@ -542,6 +542,20 @@ def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["404, MLflow has no such trace"] * 2
 
 
+def test_what_was_delivered_after_waiting_leaves_room_for_others(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):
+    """The number of results that wait is limited, not of those that ever waited."""
+    monkeypatch.setattr("otel_eval.exporters.annotations._MOST_WAITING", 1)
+    with exporting(made(mlflow)) as (queue, counters):
+        for number in range(3):
+            mlflow.traces = set()
+            queue.put([run(number)])
+            wait_for(lambda waited=number: counters.get("results.retries") > waited)
+            with mlflow.lock:
+                mlflow.traces = None
+            assert queue.drain(10)
+    assert (len(stored(mlflow)), counters.get("results.export_failed")) == (3, 0)
+
+
 def test_a_later_revision_replaces_one_that_waits_for_its_trace(mlflow: FakeMlflow):
     """The earlier one is not sent any more."""
     mlflow.traces = set()
