@@ -28,7 +28,8 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_whole_traces
-from otel_eval.trajectory import TraceExplanation, build, explain_trace
+from otel_eval.trajectory import build
+from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator

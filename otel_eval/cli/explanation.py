@@ -15,7 +15,7 @@ from otel_eval.evaluations import FailedCondition
 from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import plural, shortened
-from otel_eval.trajectory import Ignored, SpanExplanation, TraceExplanation
+from otel_eval.trajectory.explanation import Ignored, SpanExplanation, TraceExplanation
 
 _MOST_NAMES: Final = 12
 _MOST_KEYS: Final = 40

@@ -10,18 +10,6 @@ from __future__ import annotations
 
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
-from otel_eval.trajectory.explanation import Ignored, RunOrigin, SpanExplanation, TraceExplanation, explain_trace
 from otel_eval.trajectory.runs import CUT, Run
 
-__all__ = [
-    "ALL_NEEDS",
-    "CUT",
-    "Ignored",
-    "Plan",
-    "Run",
-    "RunOrigin",
-    "SpanExplanation",
-    "TraceExplanation",
-    "build",
-    "explain_trace",
-]
+__all__ = ["ALL_NEEDS", "CUT", "Plan", "Run", "build"]

@@ -15,7 +15,8 @@ from recorded_traces import traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.trajectory import Ignored, Plan, RunOrigin, SpanExplanation, TraceExplanation, build, explain_trace
+from otel_eval.trajectory import Plan, build
+from otel_eval.trajectory.explanation import Ignored, RunOrigin, SpanExplanation, TraceExplanation, explain_trace
 
 FILES = sorted(
     path.name for path in (Path(__file__).parents[2] / "traces").glob("*.json") if "resourceSpans" in json.loads(path.read_text())

@@ -14,7 +14,8 @@ from recorded_traces import TRUTH, traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.trajectory import ALL_NEEDS, Plan, build, explain_trace
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.explanation import explain_trace
 
 PLAN = Plan(needs=ALL_NEEDS)
 OP = "gen_ai.operation.name"
