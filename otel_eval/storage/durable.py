@@ -78,13 +78,12 @@ class ForwardedRequests:
     """The forwarding stage's journal.
 
     Args:
-        journal: where requests stand.
+        append: writes a record, or logs that this is not possible; then requests are passed on once more after a restart.
         segment_refs: which segments are needed.
-        unwritten: called with a note that could not be written.
     """
 
-    def __init__(self, journal: Journal, segment_refs: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
-        self._journal, self._segment_refs, self._unwritten = journal, segment_refs, unwritten
+    def __init__(self, append: Callable[[RecordKind, Sequence[bytes]], object], segment_refs: SegmentRefs) -> None:
+        self._append, self._segment_refs = append, segment_refs
         self.forward: SpansToForward | None = None
         self._lock = threading.Lock()  # guards all acks
 
@@ -118,13 +117,8 @@ class ForwardedRequests:
     def _note(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
         if not notes:
             return
-        try:
-            self._journal.append(
-                RecordKind.FORWARDED,
-                [record_types.pack_forwarded(ForwardedRequest(segment.number, *rest) for segment, *rest in notes)],
-            )
-        except OSError as error:  # then it is passed on once more after a restart
-            self._unwritten(error)
+        requests = (ForwardedRequest(segment.number, *rest) for segment, *rest in notes)
+        self._append(RecordKind.FORWARDED, [record_types.pack_forwarded(requests)])
         for segment, _, waiting in notes:
             if not waiting:
                 self._segment_refs.release(segment)
@@ -172,7 +166,7 @@ class Durable:
         self.segment_refs: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._directory, sync=given.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
-        self.forwarded: Final = ForwardedRequests(self.journal, self.segment_refs, self._unwritten)
+        self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = given.max_size
@@ -218,17 +212,11 @@ class Durable:
 
     def closing(self, traces: Sequence[Closing]) -> bool:
         """Write down that these are evaluated with the spans received so far."""
-        try:
-            self.journal.append(RecordKind.CLOSED, [record_types.pack_closings(traces)])
-        except OSError as error:
-            self.waits = str(self._unwritten(error))
-            return False
-        self.waits = ""
-        return True
+        return self._append(RecordKind.CLOSED, [record_types.pack_closings(traces)], is_needed=True) is not None
 
     def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Write down the reports on traces. What cannot be written now is written by `evaluated`."""
-        self._noted.append((traces, self._append([EvaluatedTrace.of(*each) for each in traces])))
+        self._noted.append((traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])))
 
     def evaluated(self) -> bool:
         """Wait for the disk, as long as that takes; False if the process ends first."""
@@ -237,18 +225,25 @@ class Durable:
             while (segment := self._safe(written)) is None:
                 if self._stopping.wait(_RETRY_S):
                     return False
-                written = self._append([EvaluatedTrace.of(*each) for each in traces])
+                written = self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])
             for trace, report in ((trace, report) for trace, reports in traces for report in reports):
                 self.expect_delivery(report, segment)
                 self.await_results(trace.trace_id, report.pending)
         return True
 
-    def _append(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
+    def _append_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
+        return self._append(RecordKind.EVALUATED, [record_types.pack_evaluated(traces)], is_needed=True)
+
+    def _append(self, kind: RecordKind, payload: Sequence[bytes], *, is_needed: bool = False) -> Appended | None:
+        """Write a record; None, with a warning, if that is not possible. `is_needed`: evaluation waits for it."""
+        written, why = None, ""
         try:
-            return self.journal.append(RecordKind.EVALUATED, [record_types.pack_evaluated(traces)])
+            written = self.journal.append(kind, payload)
         except OSError as error:
-            self.waits = str(self._unwritten(error))
-            return None
+            why = str(self._unwritten(error))
+        if is_needed:
+            self.waits = why
+        return written
 
     def _safe(self, written: Appended | None) -> Segment | None:
         """Wait until a record is on the disk; its segment, or None if there is no record or it may be lost."""
@@ -311,11 +306,13 @@ class Durable:
 
     # ---------------------------------------------------------- what is owed
 
-    def expect_delivery(self, report: Report, segment: Segment, exporters: Collection[str] | None = None) -> None:
-        """The report stands in the segment and is to be delivered."""
-        key = key_of(report)
-        if key is not None:
-            self.segment_refs.add_unacknowledged(key, segment, self.takers(report) if exporters is None else exporters)
+    def expect_delivery(self, report: Report, segment: Segment) -> bytes | None:
+        """The report stands in the segment and is to be delivered; its key, None if no exporter takes it."""
+        key, takers = key_of(report), self.takers(report)
+        if key is None or not takers:
+            return None
+        self.segment_refs.add_unacknowledged(key, segment, takers)
+        return key
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """These results are still to come: the trace's spans are needed until they are there."""
@@ -328,7 +325,7 @@ class Durable:
         """Write down results that came later; False if they are not to be exported, because they will be asked for again."""
         if self._stopping.is_set():
             return False
-        written = self._append([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
+        written = self._append_evaluated([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
         if (segment := self._safe(written)) is not None:
             self.expect_delivery(report, segment)
         with self._lock:
@@ -343,11 +340,8 @@ class Durable:
     def delivered(self, exporter: str, reports: Iterable[Report]) -> None:
         """An exporter has taken the reports, or refused them permanently."""
         keys = self.segment_refs.acknowledge(exporter, [key for report in reports if (key := key_of(report)) is not None])
-        if keys:
-            try:
-                self.journal.append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, keys)])
-            except OSError as error:  # then they are delivered once more after a restart, under the same ids
-                self._unwritten(error)
+        if keys:  # without the record they are delivered once more after a restart, under the same ids
+            self._append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, keys)])
 
     # ----------------------------------------------------------------- end
 

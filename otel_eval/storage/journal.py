@@ -288,8 +288,6 @@ class SegmentRefs:
 
     def add_unacknowledged(self, key: bytes, segment: Segment, exporters: Collection[str]) -> None:
         """A report in the segment is to be acknowledged by these exporters; an earlier record of it no longer counts."""
-        if not exporters:
-            return
         with self._lock:
             before = self._unacknowledged.get(key)
             if before is not None:
@@ -321,6 +319,11 @@ class SegmentRefs:
                     del self._unacknowledged[key]
                     self._retained[segment] -= 1
         return acknowledged
+
+    def unacknowledged_by(self, key: bytes) -> set[str]:
+        """The exporters that have not delivered the report."""
+        with self._lock:
+            return set(self._unacknowledged[key][1]) if key in self._unacknowledged else set()
 
     @property
     def unacknowledged(self) -> int:

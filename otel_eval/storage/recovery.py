@@ -25,7 +25,7 @@ from otel_eval.storage.in_progress import WHY
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
 from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, key_of, origin_of
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, origin_of
 
 _log = logging.getLogger("otel_eval")
 
@@ -84,7 +84,7 @@ class Recovery:
         self._unreadable = 0  # requests
         self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not evaluated yet
         self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
-        self._reports: Final[dict[bytes, tuple[Segment, Report, set[str]]]] = {}
+        self._reports: Final[dict[bytes, Report]] = {}  # not delivered
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
         """Replay the journal into the buffer; returns the traces that were closed and not evaluated."""
@@ -170,9 +170,8 @@ class Recovery:
                     self._pending.pop(result.result_id, None)
                 if report.revision:
                     self._revised(report)
-                key, takers = key_of(report), set(self._durable.takers(report))
-                if key is not None and takers:
-                    self._reports[key] = (segment, report, takers)
+                if (key := self._durable.expect_delivery(report, segment)) is not None:
+                    self._reports[key] = report
 
     def _evaluated(self, evaluated: EvaluatedTrace) -> _Closed | None:
         waiting = self._closed.get(evaluated.trace_id)
@@ -185,12 +184,10 @@ class Recovery:
         return closed
 
     def _deliver(self, payload: bytes) -> None:
-        exporter, keys = record_types.unpack_delivered(payload)
-        for key in keys:
-            if key in self._reports:
-                self._reports[key][2].discard(exporter)
-                if not self._reports[key][2]:
-                    del self._reports[key]
+        segment_refs = self._durable.segment_refs
+        for key in segment_refs.acknowledge(*record_types.unpack_delivered(payload)):
+            if not segment_refs.unacknowledged_by(key):
+                del self._reports[key]
 
     def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
         ahead = self._durable.now() - now
@@ -200,9 +197,8 @@ class Recovery:
     # ------------------------------------------------------------ afterwards
 
     def _take_over(self) -> None:
-        for segment, report, exporters in self._reports.values():
-            self._durable.expect_delivery(report, segment, exporters)
-        self._deliver_to([(report, exporters) for _, report, exporters in self._reports.values()])
+        exporters_of = self._durable.segment_refs.unacknowledged_by
+        self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
 
     def unfinished(self, engine: Engine) -> list[Report]:
         """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""

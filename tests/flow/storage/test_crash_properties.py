@@ -156,7 +156,7 @@ class Lives:
 
         def push() -> None:
             with suppress(Overloaded):
-                self.relay.traces(framed.origin.body, framed)
+                self.relay.spans(framed)
                 for trace, span, _, _ in spans:
                     self.pushed[trace].add(span)
 
