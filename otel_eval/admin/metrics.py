@@ -9,10 +9,8 @@ opentelemetry.io/docs/collector/internal-telemetry, opentelemetry.io/docs/specs/
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,12 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_eval.descriptors import soft_limit
 from otel_eval.native import VERSION, build_info
 from otel_eval.retry import suppress_instrumentation
+from otel_eval.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
     from opentelemetry.sdk.resources import Resource
-
-_log = logging.getLogger("otel_eval")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -304,36 +301,24 @@ class SelfMetricsExporter:
     def __init__(
         self, exporter: MetricExporter, counts: Callable[[], Mapping[str, Any]], resource: Resource, interval_s: float
     ) -> None:
-        self._exporter, self._counts, self._resource, self._interval_s = exporter, counts, resource, interval_s
+        self._exporter, self._counts, self._resource = exporter, counts, resource
         self._begun_ns: Final = time.time_ns()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="otel-eval-self-metrics", daemon=True)
-        self._failed = False
+        problem = "telemetry.otlp: metrics could not be made"
+        self._worker: Final = WorkerThread("otel-eval-self-metrics", problem, tick=self._send, tick_s=interval_s)
+        self._sends = False
 
     def start(self) -> None:
         """Begin, on a thread of its own."""
-        self._thread.start()
+        self._sends = self._worker.ensure()
 
     def stop(self, timeout_s: float) -> None:
         """Send once more and end; what takes longer is left alone."""
-        self._over.set()
-        if self._thread.ident is None:  # it never began
-            self._exporter.shutdown()
-        else:
-            self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while not self._over.wait(self._interval_s):
-            self._send()
-        self._send()
-        self._exporter.shutdown()
+        if self._sends:
+            self._worker.put(self._send)
+        self._worker.put(self._exporter.shutdown)
+        self._worker.stop(timeout_s)
 
     def _send(self) -> None:
-        try:
-            with suppress_instrumentation():
-                found = _metrics_data(self_families(self._counts()), self._resource, self._begun_ns, time.time_ns())
-                self._exporter.export(found)  # which logs it if the endpoint does not accept them
-        except Exception as error:  # noqa: BLE001 - numbers about the work must not end it
-            if not self._failed:
-                self._failed = True
-                _log.warning("telemetry.otlp: metrics could not be made (%s)", type(error).__name__)
+        with suppress_instrumentation():
+            found = _metrics_data(self_families(self._counts()), self._resource, self._begun_ns, time.time_ns())
+            self._exporter.export(found)  # which logs it if the endpoint does not accept them
