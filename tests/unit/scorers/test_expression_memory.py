@@ -314,7 +314,7 @@ def test_values_and_errors_are_those_of_the_expression_as_it_is_written(source, 
         evaluation = ExpressionEvaluator(bind(program.reading, run))
         Memory().use()
         found = written.eval(program._environment.Activation(evaluation._bound.values))
-        expected = found.plain_value() if found.type().name() == "BOOL" else _error(evaluation._told(found.value(), program))
+        expected = found.plain_value() if found.type().name() == "BOOL" else _error(evaluation._error_of(found.value(), program))
         assert _found(evaluation, program) == expected
 
 
