@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -250,8 +251,9 @@ def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[Verdict, 
     values = [each.verdict for each in verdicts]
     fit = all(isinstance(each, bool if kind == "binary" else str) for each in values)
     if not fit or len({*values}) < len(values) or len(values) < _LEAST[kind]:
-        shown = f"[{', '.join(map(words, values))}]"
-        raise ConfigError(f"{key}: {shown} are not {_WANTED[kind]}; write e.g. {key}: {_EXAMPLES[kind]}")
+        raise ConfigError(
+            f"{key}: {json.dumps(values, ensure_ascii=False)} are not {_WANTED[kind]}; write e.g. {key}: {_EXAMPLES[kind]}"
+        )
     return verdicts
 
 

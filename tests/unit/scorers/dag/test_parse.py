@@ -74,17 +74,22 @@ REFUSED = [
     (
         "a text as verdict of a binary",
         {"a": binary(children=[leaf("yes", 1), leaf(False, 0)])},
-        "nodes.a.children: [yes, false] are not one verdict true and one false",
+        'nodes.a.children: ["yes", false] are not one verdict true and one false',
+    ),
+    (
+        "quoted verdicts of a binary",
+        {"a": binary(children=[leaf("true", 1), leaf("false", 0)])},
+        'nodes.a.children: ["true", "false"] are not one verdict true and one false',
     ),
     (
         "a boolean as verdict of a choice",
         {"a": choice((True, 1), ("b", 2))},
-        "nodes.a.children: [true, b] are not one or more texts, each once",
+        'nodes.a.children: [true, "b"] are not one or more texts, each once',
     ),
     ("a number as verdict", {"a": choice((1, 1), ("b", 2))}, "nodes.a.children[0].verdict: 1 is not a verdict"),
     ("a verdict without verdict", {"a": choice((None, 1))}, "nodes.a.children[0].verdict: None is not a verdict"),
     ("a choice without verdicts", {"a": choice()}, "nodes.a.children: [] are not one or more texts"),
-    ("two alike", {"a": choice(("x", 1), ("x", 2))}, "nodes.a.children: [x, x] are not one or more texts, each once"),
+    ("two alike", {"a": choice(("x", 1), ("x", 2))}, 'nodes.a.children: ["x", "x"] are not one or more texts, each once'),
     ("a score above 10", {"a": binary(10.5)}, "nodes.a.children[0].score: 10.5 is not a score from 0 to 10"),
     ("a score below 0", {"a": binary(-1)}, "nodes.a.children[0].score: -1 is not a score"),
     ("a score that is none", {"a": binary(float("nan"))}, "nodes.a.children[0].score: nan is not a score"),
@@ -296,7 +301,7 @@ def test_every_problem_of_the_nodes_is_reported_at_once():
         "nodes.b.children[0].score: 11",
         "nodes.c.type: 'binry'",
         "nodes.d.rades: unknown key",
-        "nodes.d.children: [x, x] are not",
+        'nodes.d.children: ["x", "x"] are not',
     ]
     problems = problems_of(nodes, treshold=1)
     assert [problem[: len(begin)] for problem, begin in zip(problems, begins, strict=True)] == begins
