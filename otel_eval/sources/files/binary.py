@@ -22,13 +22,13 @@ PIECE: Final = 1024 * 1024
 """Bytes that are read at one time."""
 _LONGEST_VARINT: Final = 10  # bytes
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 """Takes one line about something that was skipped."""
 
 
-def placed(say: Say, place: str) -> Say:
+def placed(notify: Notify, place: str) -> Notify:
     """The same, for what is inside `place`."""
-    return lambda problem: say(f"{place}: {problem}")
+    return lambda problem: notify(f"{place}: {problem}")
 
 
 class Gap(SpanBatch):
@@ -47,7 +47,7 @@ def document(stream: BufferedIOBase) -> bytes:
     return b"".join(pieces)
 
 
-def frame_binary(stream: BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
+def frame_binary(stream: BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
     """The messages of the file.
 
     Raises:
@@ -59,7 +59,7 @@ def frame_binary(stream: BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
     with suppress(InputError):
         if _has_items(whole := _message(data)):
             return iter((whole,))
-    batches = list(frame_row(BytesIO(data), say))
+    batches = list(frame_row(BytesIO(data), on_problem))
     if not any(map(_has_items, batches)):
         raise InputError("no trace file of a known format, or one that was cut")
     return iter(batches)
@@ -85,13 +85,13 @@ def starts_with_row(head: bytes) -> bool:
         return False
 
 
-def frame_row(stream: BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
+def frame_row(stream: BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
     """Messages that each follow their length, one by one."""
     for number, part in enumerate(_delimited(stream), 1):
         try:
             yield _message(part)
         except InputError as error:
-            say(f"message {number}: {error}")
+            on_problem(f"message {number}: {error}")
 
 
 def _has_items(batch: SpanBatch) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch, read_document
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, placed
+from otel_eval.sources.files.binary import MAX_DOCUMENT, Notify, placed
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {
@@ -26,7 +26,7 @@ _GROUPS: Final = {
 """Keys of lists of groups, and what OTLP/JSON calls them."""
 
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
-Read = Callable[[Say], Iterator[SpanBatch]]
+Read = Callable[[Notify], Iterator[SpanBatch]]
 """Reads what is at a cursor."""
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
@@ -38,20 +38,20 @@ class BrokenJson(InputError):
     """The text is no JSON from some place on. What came before it can be used."""
 
 
-def _each(key: str, cursor: Cursor, read: Read, say: Say) -> Iterator[SpanBatch]:
+def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
     for number in cursor.elements():
-        inside = placed(say, f"{key}[{number}]")
+        inside = placed(on_problem, f"{key}[{number}]")
         yield from _usable(read(inside), inside)
 
 
-def _usable(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
+def _usable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBatch]:
     """The batches up to one that cannot be used, which is reported: parts beside this one are still read."""
     try:
         yield from batches
     except BrokenJson:
         raise
     except InputError as error:
-        say(str(error))
+        on_problem(str(error))
 
 
 def _frame(name: str, group: Any) -> Iterator[SpanBatch]:
@@ -186,40 +186,40 @@ _DEEPEST: Final = 8  # lists and wrappers around a document
 _SCOPE: Final = ("scope", "instrumentationLibrary")
 
 
-def stream_documents(cursor: Cursor, say: Say) -> Iterator[SpanBatch]:
+def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
     """What the text holds: one document, or several one after another.
 
     Raises:
         BrokenJson: the text breaks off, or is no JSON; after what came before.
         InputError: the first document is none of traces.
     """
-    yield from _document(cursor, say, 0)
+    yield from _document(cursor, on_problem, 0)
     while cursor.peek():
-        yield from _usable(_document(cursor, say, 0), say)
+        yield from _usable(_document(cursor, on_problem, 0), on_problem)
 
 
-def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
+def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
     """The document here. All of it is passed before it is found to be none of traces."""
     first = cursor.peek()
     if first == "[" and depth < _DEEPEST:
-        yield from _each("", cursor, lambda inside: _document(cursor, inside, depth + 1), say)
+        yield from _each("", cursor, lambda inside: _document(cursor, inside, depth + 1), on_problem)
     elif first == "{":
-        yield from _object(cursor, say, depth)
+        yield from _object(cursor, on_problem, depth)
     else:
         cursor.value()
         raise InputError("not a JSON object")
 
 
-def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
+def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
     known, problems, rest = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
         if key in _GROUPS and first == "[":
-            yield from _each(key, cursor, partial(_group, cursor, _GROUPS[key]), say)
+            yield from _each(key, cursor, partial(_group, cursor, _GROUPS[key]), on_problem)
         elif key == "trace" and first == "{" and depth < _DEEPEST:
-            yield from _usable(_document(cursor, say, depth + 1), problems.append)
+            yield from _usable(_document(cursor, on_problem, depth + 1), problems.append)
         elif key == "data" and first == "[":
-            yield from _each(key, cursor, lambda _: _frame_jaeger(cursor.value()), say)
+            yield from _each(key, cursor, lambda _: _frame_jaeger(cursor.value()), on_problem)
         else:
             rest[key] = cursor.value()
             continue
@@ -240,7 +240,7 @@ def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
         raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
 
 
-def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
+def _group(cursor: Cursor, name: str, on_problem: Notify) -> Iterator[SpanBatch]:
     """The spans or log records of one resource."""
     if cursor.peek() != "{":
         yield from _frame(name, cursor.value())
@@ -249,27 +249,27 @@ def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
     for key in cursor.members():
         if key in SCOPES and "resource" in group and cursor.peek() == "[":
             for _ in cursor.elements():
-                yield from _scope(cursor, partial(_frame_scope, name, group, key), say)
+                yield from _scope(cursor, partial(_frame_scope, name, group, key), on_problem)
         else:
             group[key] = cursor.value()
     if not group.keys().isdisjoint(SCOPES):
         yield from _frame(name, group)
 
 
-def _scope(cursor: Cursor, frame: Callable[[Any], Iterator[SpanBatch]], say: Say) -> Iterator[SpanBatch]:
+def _scope(cursor: Cursor, frame: Callable[[Any], Iterator[SpanBatch]], on_problem: Notify) -> Iterator[SpanBatch]:
     """The spans or log records of one scope, some at a time."""
     if cursor.peek() != "{":
-        yield from _usable(frame(cursor.value()), say)
+        yield from _usable(frame(cursor.value()), on_problem)
         return
     scope: dict[str, Any] = {}
     for key in cursor.members():
         if key in MEMBERS and not scope.keys().isdisjoint(_SCOPE) and cursor.peek() == "[":
             for some in _some(cursor):
-                yield from _usable(frame({**scope, key: some}), say)
+                yield from _usable(frame({**scope, key: some}), on_problem)
         else:
             scope[key] = cursor.value()
     if not scope.keys().isdisjoint(MEMBERS):
-        yield from _usable(frame(scope), say)
+        yield from _usable(frame(scope), on_problem)
 
 
 def _some(cursor: Cursor) -> Iterator[list[Any]]:

@@ -27,7 +27,7 @@ from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files.binary import (
     PIECE,
     Gap,
-    Say,
+    Notify,
     frame_binary,
     frame_row,
     placed,
@@ -119,11 +119,11 @@ _HELD: Final = 100
 _NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
 
 
-def _unsaid(_: str) -> None:
+def _ignore(_: str) -> None:
     """Do not report."""
 
 
-def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[SpanBatch]:
+def read_file(path: str | os.PathLike[str], on_problem: Notify = _ignore, on_notice: Notify = _ignore) -> Iterator[SpanBatch]:
     """What a file of traces holds, piece by piece; "-" is standard input.
 
     OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, and OTLP protobuf (one message, or many, each after
@@ -136,19 +136,19 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice
     return (batch for _, batch in read_pieces(Input(os.fspath(path)), on_problem, on_notice))
 
 
-def read_pieces(source: Input, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, SpanBatch]]:
+def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore) -> Iterator[tuple[int, SpanBatch]]:
     """The same, each piece after an offset: all bytes before it are in this piece and those before.
 
     Raises:
         InputError: as `read_file` does.
     """
     name = source.name
-    report = _Report(lambda problem: on_problem(f"{name}: {problem}"))
+    problems = _SkippedParts(lambda problem: on_problem(f"{name}: {problem}"))
     before = offset = 0
     try:
         with source.open() as stream:
-            for batch in _frames(stream, report.say, placed(on_notice, name)):
-                report.see(batch)
+            for batch in _frames(stream, problems.add, placed(on_notice, name)):
+                problems.see(batch)
                 if stream.tell() > offset:  # pieces that end at one offset are parts of one line or document
                     before, offset = offset, stream.tell()
                 yield before, batch
@@ -158,15 +158,15 @@ def read_pieces(source: Input, on_problem: Say = _unsaid, on_notice: Say = _unsa
         raise InputError(f"{name}: broken gzip: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
-    if not report.used:
-        raise InputError(f"{name}: {report.first or 'holds no spans'}")
+    if not problems.used:
+        raise InputError(f"{name}: {problems.first or 'holds no spans'}")
 
 
-class _Report:
+class _SkippedParts:
     """Reports what was skipped once something was usable; if nothing is, the error in one line is enough."""
 
-    def __init__(self, tell: Say) -> None:
-        self._tell = tell
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
         self._held: list[str] = []
         self.used = False
 
@@ -174,32 +174,32 @@ class _Report:
     def first(self) -> str:
         return self._held[0] if self._held else ""
 
-    def say(self, problem: str) -> None:
+    def add(self, problem: str) -> None:
         if self.used:
-            self._tell(problem)
+            self._notify(problem)
         elif len(self._held) < _HELD:
             self._held.append(problem)
 
     def see(self, batch: SpanBatch) -> None:
         if batch.rejected:
-            self.say(f"{batch.rejected} skipped, the first: {batch.why}")
+            self.add(f"{batch.rejected} skipped, the first: {batch.why}")
         if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
             self.used = True
             for problem in self._held:
-                self._tell(problem)
+                self._notify(problem)
 
 
-def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
+def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) -> Iterator[SpanBatch]:
     head = stream.peek(HEAD)
     if not head:
         raise InputError("is empty")
     if is_console(head):
-        return frame_console(stream, say, on_notice)
+        return frame_console(stream, on_problem, on_notice)
     if not _may_be_text(head[:_START]):
-        return frame_row(stream, say) if starts_with_row(head) else frame_binary(stream, say)
+        return frame_row(stream, on_problem) if starts_with_row(head) else frame_binary(stream, on_problem)
     if head[:1] != _NEWLINE:
-        return frame_text(stream, say)
-    return _newline_first(stream, say)
+        return frame_text(stream, on_problem)
+    return _newline_first(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
@@ -212,20 +212,20 @@ def _may_be_text(head: bytes) -> bool:
     return start[:1] in (b"{", b"[", b"")
 
 
-def _newline_first(stream: io.BufferedReader, say: Say) -> Iterator[SpanBatch]:
+def _newline_first(stream: io.BufferedReader, on_problem: Notify) -> Iterator[SpanBatch]:
     """A blank line before JSON, or a message whose first length happens to be the code of a bracket."""
     data = stream.read()
     try:
-        return iter(list(frame_binary(io.BytesIO(data), say)))
+        return iter(list(frame_binary(io.BytesIO(data), on_problem)))
     except InputError:
-        return frame_text(io.BytesIO(data), say)
+        return frame_text(io.BytesIO(data), on_problem)
 
 
 _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
 _AHEAD: Final = 64  # lines after a broken first one that may show that each line is a document
 
 
-def frame_text(stream: io.BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
+def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
     """The spans of a text file: of JSON documents on a line each, or of documents that span many lines.
 
     Raises:
@@ -233,13 +233,13 @@ def frame_text(stream: io.BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
     """
     skipped, first = _first_line(stream)
     if _is_long(first) or _holds(first):
-        return _lines(chain([first], _rest(stream)), stream, skipped + 1, say)
+        return _lines(chain([first], _rest(stream)), stream, skipped + 1, on_problem)
     # A document over many lines, or lines of which the first is broken.
     ahead = list(islice(_rest(stream), _AHEAD))
     if any(_holds(line, dict) for line in ahead):
-        return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, say)
+        return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, on_problem)
     begin = b"\n" * skipped + first + b"".join(ahead)
-    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read(PIECE), b""))), say)
+    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read(PIECE), b""))), on_problem)
 
 
 def _first_line(stream: io.BufferedIOBase) -> tuple[int, bytes]:
@@ -277,14 +277,14 @@ def _holds(line: bytes, wanted: type = object) -> bool:
         return False
 
 
-def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, say: Say) -> Iterator[SpanBatch]:
+def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_problem: Notify) -> Iterator[SpanBatch]:
     for number, line in enumerate(lines, first):
         if not line.strip(_BLANK):
             continue
         pieces = _line(line, stream)
         try:
-            yield from stream_documents(Cursor(pieces, number), placed(say, f"line {number}"))
+            yield from stream_documents(Cursor(pieces, number), placed(on_problem, f"line {number}"))
         except InputError as error:
-            say(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
+            on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
             deque(pieces, maxlen=0)  # what is left of the line
             yield Gap()

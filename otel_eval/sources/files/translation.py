@@ -19,7 +19,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.otlp import SpanBatch, read_document
-from otel_eval.sources.files.binary import Say
+from otel_eval.sources.files.binary import Notify
 
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
@@ -209,7 +209,7 @@ def lacks_scopes(trace: ClosedTrace) -> bool:
     return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
 
 
-def frame_console(stream: BufferedIOBase, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
+def frame_console(stream: BufferedIOBase, on_problem: Notify, on_notice: Notify) -> Iterator[SpanBatch]:
     """The spans, in the order printed. Whatever else was printed is counted in a notice."""
     on_notice(NOTICE)
     others = 0
@@ -220,7 +220,7 @@ def frame_console(stream: BufferedIOBase, say: Say, on_notice: Say) -> Iterator[
                 yield read_document({"resourceSpans": [_console_group(span)]})
             others += span is None
         except InputError as error:
-            say(f"line {number}: {error}")
+            on_problem(f"line {number}: {error}")
     if others:
         on_notice(f"{others} printed lines or objects that are no spans were skipped")
 

@@ -27,7 +27,7 @@ from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.sources.files.binary import PIECE, Gap, Say
+from otel_eval.sources.files.binary import PIECE, Gap, Notify
 from otel_eval.sources.files.reader import HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
@@ -39,8 +39,8 @@ def read_whole_traces(
     paths: Iterable[str | os.PathLike[str]],
     limits: Limits,
     *,
-    on_problem: Say,
-    on_notice: Say,
+    on_problem: Notify,
+    on_notice: Notify,
     on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[ClosedTrace]:
     """The traces of the files, in the order in which they end.
@@ -71,7 +71,7 @@ def read_whole_traces(
         yield from traces.finish(on_problem)
 
 
-def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Say, on_notice: Say) -> Iterator[ClosedTrace]:
+def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Notify, on_notice: Notify) -> Iterator[ClosedTrace]:
     """The traces that end in an input, which has the bytes from `begin` to `end` of all inputs."""
     before, lost = 0, ""
     try:
@@ -155,7 +155,7 @@ class _Traces:
         yield from self._buffer.close(trace_id, 0.0)
         self._buffer.drop(trace_id)
 
-    def finish(self, on_problem: Say) -> Iterator[ClosedTrace]:
+    def finish(self, on_problem: Notify) -> Iterator[ClosedTrace]:
         """Whatever is left."""
         left = 0
         for trace_id in chain(self._index.ids(), iter(lambda: self._buffer.oldest, None)):

@@ -28,7 +28,7 @@ class Deadlines:
         many: so many waits at once shorten the deadline to `pressed_s`.
         pressed_s: the deadline while there are more than `many`.
         few: up to so many unread messages keep `limit_s`; their size is bounded by the limit of a message.
-        rss: of the process. While more than `few` wait and its memory is much, all but the `few` oldest get 0.25 s.
+        rss: of the process. While more than `few` wait and it has grown, all but the `few` oldest get 0.25 s.
     """
 
     def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, rss: RssMonitor) -> None:
@@ -74,7 +74,7 @@ class Deadlines:
             waiting = len(self._waits)
             if waiting <= self._few:
                 self._rss.at_ease()
-            is_pressed = waiting > self._few and self._rss.much
+            is_pressed = waiting > self._few and self._rss.has_grown
             found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
             if is_pressed:
                 found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]

@@ -70,14 +70,14 @@ def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
     ]
 
 
-class _Untold(logging.Filter):
+class _HideMetadata(logging.Filter):
     """Drops the log records in which grpcio shows metadata that is no text, tokens included."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("Invalid encoding on")
 
 
-_UNTOLD: Final = _Untold()
+_HIDE_METADATA: Final = _HideMetadata()
 
 
 class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
@@ -122,7 +122,7 @@ class OtlpGrpcServer:
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._handler, self._limits, self._certificates = handler, limits, certificates
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_HIDE_METADATA)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.grpc_threads)
         # grpcio does not report how much has arrived of messages that are not complete.

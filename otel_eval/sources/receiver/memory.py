@@ -119,7 +119,7 @@ class RssMonitor:
     This bounds what no counter knows: what grpcio has received of messages that are not complete yet.
 
     Args:
-        limit_bytes: more is much.
+        limit_bytes: growth beyond it counts.
         size: how great the process is now.
     """
 
@@ -133,7 +133,7 @@ class RssMonitor:
         self._base = self._size()
 
     @property
-    def much(self) -> bool:
+    def has_grown(self) -> bool:
         """Whether it has grown by more than the limit."""
         now = self._size()
         self._base = min(self._base, now)

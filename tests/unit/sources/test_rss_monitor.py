@@ -13,9 +13,9 @@ def test_growth_counts_from_the_last_time_it_was_at_ease() -> None:
     """And from the least there was since."""
     sizes = iter([100, 150, 201, 300, 80, 181, 500, 599, 601])
     growth = RssMonitor(100, sizes.__next__)
-    assert [growth.much for _ in range(5)] == [False, True, True, False, True]
+    assert [growth.has_grown for _ in range(5)] == [False, True, True, False, True]
     growth.at_ease()
-    assert [growth.much for _ in range(2)] == [False, True]
+    assert [growth.has_grown for _ in range(2)] == [False, True]
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is asked of /proc, which this system has not")
@@ -23,5 +23,5 @@ def test_what_is_written_to_is_resident() -> None:
     """Not what is merely asked for."""
     growth = RssMonitor(100 * 2**20)
     held = bytearray(b"x") * (200 * 2**20)
-    assert growth.much
+    assert growth.has_grown
     assert resident() > len(held)
