@@ -43,7 +43,7 @@ class OtlpServer:
     """OTLP over gRPC and HTTP.
 
     Args:
-        grpc, http: "host:port", port 0 for a free one; None turns the transport off.
+        grpc, http: "host:port", checked by the configuration, port 0 for a free one; None turns the transport off.
         handler: makes what deals with requests, such as a `DecodingHandler` with its consumer.
         limits: what clients may cost.
         grpc_tls, http_tls: certificates; without them the transport is not encrypted.
@@ -122,7 +122,7 @@ class OtlpServer:
         return self._handler.take(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
 
     def _bind_grpc(self, address: str) -> str:
-        host, port = _parsed("grpc", address)
+        host, port = _parsed(address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
         certificates = self._certificates("grpc")
         server = OtlpGrpcServer(self._handler, self._limits, certificates=certificates, tokens=self._tokens, ready=self._ready)
@@ -158,7 +158,7 @@ class OtlpServer:
             _log.warning(_complaint(protocol, address, "tokens and data can be read on their way here; add tls:"))
 
     def _bind_http(self, address: str) -> str:
-        host, port = _parsed("http", address)
+        host, port = _parsed(address)
         certificates = self._certificates("http")
         try:
             self._http = OtlpHttpServer(
@@ -187,12 +187,9 @@ class OtlpServer:
         """Nothing is left to do: requests were acknowledged when they were taken."""
 
 
-def _parsed(protocol: str, address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535) or "/" in host:
-        raise ConfigError(_complaint(protocol, address, "is not host:port; write for example 127.0.0.1:4317"))
-    return host, int(port)
+def _parsed(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _is_loopback(host: str) -> bool:
