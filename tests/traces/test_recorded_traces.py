@@ -127,3 +127,16 @@ def test_what_logfire_masks_is_not_recorded():
         (UNRECORDED, UNRECORDED),
         ({"user": "ann"}, "opened for ann"),
     ]
+
+
+def test_results_are_taken_out_of_what_the_instrumentation_wraps_them_in():
+    """A message of LangChain within an object of one key; the id of the call is in the message, too."""
+    (run,) = outermost("langgraph_js_openinference.json")
+    paris, oslo, failed, booked = run.calls
+    assert (paris.result, oslo.result, booked.result) == (
+        "18 degrees in Paris",
+        "18 degrees in Oslo",
+        {"booked": "Paris", "seat": 12},
+    )
+    assert (paris.call_id, oslo.call_id, booked.call_id) == ("c1", "c2", "c4")
+    assert failed.result is UNRECORDED

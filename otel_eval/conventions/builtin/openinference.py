@@ -58,12 +58,12 @@ LANGCHAIN: Final = replace(
     source="openinference-instrumentation-langchain 0.1.80: a tool of one text argument is recorded as the bare text, "
     "its call id within the output; an agent whose name lacks the word `agent` is a CHAIN, recognisable only by its metadata or "
     "LangGraph's name; E",
-    scopes=("openinference.instrumentation.langchain*|@arizeai/openinference-instrumentation-langchain*",),
+    scopes=("openinference.instrumentation.langchain*",),
     rules=(
         *(rule for rule in RULES if rule.kind in (Kind.TOOL, Kind.MODEL)),
         # The agent's steps share its metadata and add their own; so does an agent within a step, recognisable only by its name.
         # Steps of `create_react_agent` and supervisors are agents to the instrumentation because of their names.
-        Rule(Kind.AGENT, "metadata", '*"lc_agent_name": "{name}"*'),
+        Rule(Kind.AGENT, "metadata", '*"lc_agent_name": "{name}"*|*"lc_agent_name":"{name}"*'),
         Rule(Kind.AGENT, KIND, "CHAIN", name="LangGraph"),
         Rule(Kind.OTHER, "metadata", '*"langgraph_node":*', name="agent|call_agent|*.before_agent|*.after_agent"),
         Rule(Kind.AGENT, KIND, "AGENT|agent|Agent"),
@@ -75,6 +75,14 @@ LANGCHAIN: Final = replace(
     wrappers=("langchain_tool_start", "langchain_input"),
     tool_spans=True,
     failures_in_results=True,
+)
+
+LANGCHAIN_JS: Final = replace(
+    LANGCHAIN,
+    name="openinference_langchain_js",
+    source="@arizeai/openinference-instrumentation-langchain 4.1.1: the same, but a result that is no text stands under `output`",
+    scopes=("@arizeai/openinference-instrumentation-langchain*",),
+    wrappers=(*LANGCHAIN.wrappers, "langchain_output"),
 )
 
 OPENAI_AGENTS: Final = replace(
@@ -275,6 +283,7 @@ DSPY_REACT: Final = replace(
 
 DIALECTS: Final = (
     LANGCHAIN,
+    LANGCHAIN_JS,
     OPENAI_AGENTS,
     CLAUDE_AGENT_SDK,
     GOOGLE_ADK,
