@@ -33,7 +33,7 @@ from otel_eval.cli.render import run_block, score_table
 from otel_eval.config import load
 from otel_eval.errors import OtelEvalError
 from otel_eval.model import Trajectory
-from otel_eval.sources.receiver import Bound
+from otel_eval.sources.receiver.server import Bound
 
 __all__ = ["main"]
 

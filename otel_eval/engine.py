@@ -42,7 +42,9 @@ from otel_eval.model import (
 )
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
 from otel_eval.scorers.build import is_own_scorer
-from otel_eval.trajectory import CUT, Plan, Run, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import Plan
+from otel_eval.trajectory.runs import CUT, Run
 
 _PENDING: Final = Skipped("pending")
 _UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)

@@ -22,7 +22,7 @@ from otel_eval.assembly import TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.kafka import key_of_row
 from otel_eval.exporters.result_rows import rows_of
-from otel_eval.otlp import read_traces
+from otel_eval.otlp.protobuf import read_traces
 
 SPANS, RESULTS = "otlp_spans", "otel_eval_results"
 GAP_MS = 5_000  # more than the spans of a trace are apart, and than records of different producers are out of order

@@ -27,8 +27,9 @@ from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
 from otel_eval.scorers.values import Reference, references_of
-from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_whole_traces
-from otel_eval.trajectory import build
+from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
+from otel_eval.sources.files.whole_traces import read_whole_traces
+from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 
 if TYPE_CHECKING:

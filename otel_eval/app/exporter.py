@@ -34,7 +34,7 @@ from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
-from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
+from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of
 from otel_eval.worker_thread import WorkerThread
 
 _DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended

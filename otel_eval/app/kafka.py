@@ -13,10 +13,10 @@ from otel_eval.counters import Counters
 from otel_eval.exporters.delivery import Undelivered
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.kafka import KafkaSource
 from otel_eval.sources.kafka.offsets import OffsetFinder
 from otel_eval.sources.kafka.partition import RecordClock, Services
 from otel_eval.sources.kafka.records import DeadRecords, DeadRecordsFile, DeadRecordsTopic, RecordReader
+from otel_eval.sources.kafka.source import KafkaSource
 
 if TYPE_CHECKING:
     from otel_eval.engine import Engine

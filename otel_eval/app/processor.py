@@ -23,8 +23,10 @@ from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.inprocess import InProcessLimits, InProcessSource, frames_of, neighbours
-from otel_eval.trajectory import build
+from otel_eval.sources.inprocess.live_traces import InProcessLimits
+from otel_eval.sources.inprocess.processor import InProcessSource
+from otel_eval.sources.inprocess.sdk_spans import frames_of, neighbours
+from otel_eval.trajectory.builder import build
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

@@ -20,11 +20,12 @@ from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.model import Report
-from otel_eval.otlp import SpanBatch
+from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources import Source
-from otel_eval.sources.receiver import Bound, DecodingHandler
+from otel_eval.sources.receiver.export_handler import DecodingHandler
 from otel_eval.sources.receiver.memory import IdleMemory
+from otel_eval.sources.receiver.server import Bound
 from otel_eval.storage.directory import claim_split
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import PendingResults, Recovery

@@ -19,21 +19,16 @@ from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.sources.receiver import (
-    BearerTokens,
-    Certificates,
-    OtlpServer,
-    ReceiverLimits,
-    Tls,
-    tune_gc,
-    tune_malloc,
-)
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
+from otel_eval.sources.receiver.export_handler import ReceiverLimits
+from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
+from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
     from otel_eval.admin.metrics import Family
     from otel_eval.engine import Engine
-    from otel_eval.forwarding import Forwarder
+    from otel_eval.forwarding.stage import Forwarder
     from otel_eval.sources.receiver.export_handler import ExportHandler
     from otel_eval.storage.durable import Durable
 
@@ -274,7 +269,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     Raises:
         ConfigError: a TLS file cannot be used.
     """
-    from otel_eval.forwarding import Forwarder  # deferred: it loads the clients of gRPC and HTTP
+    from otel_eval.forwarding.stage import Forwarder  # deferred: it loads the clients of gRPC and HTTP
 
     given = config.exporters.forward
     if given is None:

@@ -26,7 +26,7 @@ from otel_eval.model import Failed, Outcome, Report, Trajectory
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
 from otel_eval.scorers.judge import named_judges
-from otel_eval.trajectory import ALL_NEEDS, Plan
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator

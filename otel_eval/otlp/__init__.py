@@ -8,32 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
-from otel_eval.otlp.otlp_json import Rewritten, load_json, read_document, read_json, rewrite
-from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.otlp.spans import NATIVE
-
-__all__ = [
-    "NATIVE",
-    "UNLIMITED",
-    "Encoding",
-    "RawRequest",
-    "Rewritten",
-    "Signal",
-    "SpanBatch",
-    "content_size",
-    "json_decoded_size",
-    "load_json",
-    "protobuf_decoded_size",
-    "read_document",
-    "read_json",
-    "read_logs",
-    "read_request",
-    "read_traces",
-    "reserialize_logs",
-    "reserialize_traces",
-    "rewrite",
-]
+from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
 
 
 class Signal(StrEnum):

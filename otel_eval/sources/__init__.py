@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # what reads spans of the process needs no wire format
-    from otel_eval.otlp import SpanBatch
+    from otel_eval.otlp.protobuf import SpanBatch
 
 
 class Consumer(Protocol):

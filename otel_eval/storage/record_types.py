@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from otel_eval.assembly import Closing
 from otel_eval.interfaces import ClosedTrace, LastEvaluation, Part, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
-from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
+from otel_eval.otlp import RawRequest
+from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
 
 _RUN: Final = (
     *("trace_id", "span_id", "agent", "name", "service", "service_version", "environment", "resource", "conversation_id"),

@@ -5,11 +5,3 @@ span is), `runs` (which spans are runs, and whether their evidence is complete),
 to calls), `messages` and `pairing` (what messages add), `unknown_calls` (whether calls left no trace),
 `run_attributes`, `builder` (all of it), `explanation` (the same decisions with their reasons).
 """
-
-from __future__ import annotations
-
-from otel_eval.trajectory.builder import build
-from otel_eval.trajectory.classify import ALL_NEEDS, Plan
-from otel_eval.trajectory.runs import CUT, Run
-
-__all__ = ["ALL_NEEDS", "CUT", "Plan", "Run", "build"]

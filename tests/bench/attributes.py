@@ -18,7 +18,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.otlp import read_traces
+from otel_eval.otlp.protobuf import read_traces
 
 ROUNDS = 60
 MOST = 8

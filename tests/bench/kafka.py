@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from receiver import OURS, PROFILES, config_of, send, started, when_idle
 from shapes import shapes
 
-from otel_eval.otlp import read_traces
+from otel_eval.otlp.protobuf import read_traces
 
 TRACES_PER_REQUEST = 25
 IDLE_S = 3.0

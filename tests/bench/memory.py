@@ -24,7 +24,7 @@ def hold(fat: bool) -> None:
     from load import SPANS_PER_BATCH, batches
 
     from otel_eval.assembly import Limits, TraceBuffer
-    from otel_eval.otlp import read_traces
+    from otel_eval.otlp.protobuf import read_traces
 
     buffer = TraceBuffer(Limits(max_bytes=8 * 2**30))
     for body in batches(20, fat=fat):  # warm up what grows once

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace import Span, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from otel_eval import EvalSpanExporter
-from otel_eval.sources.inprocess import InProcessSource
+from otel_eval.sources.inprocess.processor import InProcessSource
 
 TRACES, SPANS, ROUNDS = 150, 20, 31
 QUEUE = {"max_queue_size": 100_000, "schedule_delay_millis": 50}

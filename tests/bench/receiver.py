@@ -32,7 +32,7 @@ from pathlib import Path
 import grpc
 from shapes import ARGUMENTS, SCORERS, shapes
 
-from otel_eval.otlp import read_traces
+from otel_eval.otlp.protobuf import read_traces
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults")]
 from collector_build import built

@@ -28,7 +28,8 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import lines_of
-from otel_eval.otlp import read_json, read_traces, reserialize_traces
+from otel_eval.otlp.otlp_json import read_json
+from otel_eval.otlp.protobuf import read_traces, reserialize_traces
 
 TRACES = Path(__file__).parents[1] / "traces"
 SCORERS = [

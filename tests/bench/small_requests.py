@@ -28,7 +28,9 @@ CLIENTS = 4
 RECEIVER = """
 import sys
 from functools import partial
-from otel_eval.sources.receiver import DecodingHandler, OtlpServer, tune_gc, tune_malloc
+from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
+from otel_eval.sources.receiver.server import OtlpServer
 class Intake:
     forwards = False
     def spans(self, batch): pass

@@ -13,7 +13,8 @@ from recorded_traces import FILES, traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Outcome, Scored, Skipped, Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 PLAN = Plan(needs=ALL_NEEDS, attributes=frozenset({"steps", "conversation"}))
 MANY = 200

@@ -20,8 +20,7 @@ from otel_eval.interfaces import ClosedTrace, Frame, Steps
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
-from otel_eval.trajectory import Plan
-from otel_eval.trajectory.classify import classified
+from otel_eval.trajectory.classify import Plan, classified
 
 LIMITS = Limits(
     decision_wait_s=1,

@@ -23,7 +23,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import result_fields
-from otel_eval.otlp import read_traces
+from otel_eval.otlp.protobuf import read_traces
 
 QUICK = {"traces": {"decision_wait": "400ms", "decision_wait_partial": "600ms"}}
 

@@ -22,7 +22,7 @@ from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.model import Completeness
-from otel_eval.sources.files import read_file
+from otel_eval.sources.files.reader import read_file
 
 RECORDED = sorted(
     path

@@ -21,7 +21,7 @@ from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import OtlpSignalExporter
-from otel_eval.forwarding import Forwarder
+from otel_eval.forwarding.stage import Forwarder
 from otel_eval.model import Report, Result, Scored
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.endpoint import Endpoint as To

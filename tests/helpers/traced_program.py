@@ -12,7 +12,8 @@ from otel_eval.counters import Counters
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Completeness, Report, Result, Scored, Trajectory
-from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
+from otel_eval.sources.inprocess.live_traces import InProcessLimits
+from otel_eval.sources.inprocess.processor import InProcessSource
 
 WHY = {"closed": "complete"}
 

@@ -8,7 +8,8 @@ import pytest
 from recorded_traces import TRUTH, traces
 
 from otel_eval.model import UNRECORDED, ToolCall, Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 PLAN = Plan(needs=ALL_NEEDS)
 

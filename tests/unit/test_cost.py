@@ -6,7 +6,7 @@ import pytest
 from cpu_time import is_in_proportion
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.otlp import read_logs, read_traces
+from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.otlp.schema import decode_all
 from otel_eval.otlp.spans import LOG_READER
 from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan

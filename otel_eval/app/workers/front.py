@@ -28,11 +28,12 @@ from otel_eval.counters import Counters, total_counts
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import InputError, Overloaded, collect_errors
 from otel_eval.native import extension
-from otel_eval.otlp import Encoding, Rewritten, Signal
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
-from otel_eval.sources.receiver import Bound
+from otel_eval.otlp.otlp_json import Rewritten
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
+from otel_eval.sources.receiver.server import Bound
 from otel_eval.storage.directory import claim_split
 from otel_eval.wire import fields, sized
 

@@ -11,7 +11,7 @@ from io import BufferedIOBase, BytesIO
 from typing import Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import SpanBatch, read_logs, read_traces
+from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
 from otel_eval.wire import read_varint
 
 MAX_DOCUMENT: Final = 512 * 1024 * 1024

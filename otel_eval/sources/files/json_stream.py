@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import SpanBatch, read_document
+from otel_eval.otlp.otlp_json import read_document
+from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.sources.files.binary import MAX_DOCUMENT, Notify, placed
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 

@@ -23,7 +23,7 @@ from itertools import chain, islice
 from typing import IO, Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import SpanBatch
+from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.sources.files.binary import (
     PIECE,
     Gap,

@@ -12,7 +12,10 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from otel_eval.errors import InputError
 from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.exporters.kafka import producer_settings
-from otel_eval.otlp import Encoding, Signal, SpanBatch, json_decoded_size, protobuf_decoded_size, read_json, read_traces
+from otel_eval.otlp import Encoding, Signal
+from otel_eval.otlp.decoded_size import json_decoded_size, protobuf_decoded_size
+from otel_eval.otlp.otlp_json import read_json
+from otel_eval.otlp.protobuf import SpanBatch, read_traces
 from otel_eval.wire import read_varint
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")

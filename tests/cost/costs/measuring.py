@@ -22,7 +22,8 @@ from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesExporter
-from otel_eval.otlp import Encoding, Signal, content_size, json_decoded_size, protobuf_decoded_size
+from otel_eval.otlp import Encoding, Signal
+from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus, ReceiverLimits

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from otel_eval.otlp import rewrite
+from otel_eval.otlp.otlp_json import rewrite
 
 __all__ = ["ROOT", "TRACE", "agent", "any_value", "attributes", "body", "identity", "logs", "span", "tool", "traces"]
 

@@ -29,7 +29,8 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers import scorer
-from otel_eval.sources.receiver import Bound, DecodingHandler, OtlpServer
+from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.server import Bound, OtlpServer
 
 OPEN = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
 Begin = Callable[..., tuple[Server, Bound]]

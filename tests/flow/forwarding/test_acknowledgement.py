@@ -16,10 +16,12 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
-from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
+from otel_eval.forwarding.pending_spans import UnsentRequest
+from otel_eval.forwarding.stage import Forwarder
 from otel_eval.model import Report, Result, Scored
-from otel_eval.otlp import SpanBatch, read_traces
 from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.protobuf import SpanBatch, read_traces
+from otel_eval.storage.durable import Ack
 from otel_eval.testing import trajectory
 
 ENGINE = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.otlp import rewrite
+from otel_eval.otlp.otlp_json import rewrite
 
 TRACES = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 RECORDED = [path for path in TRACES if path.name != "truth.json"]

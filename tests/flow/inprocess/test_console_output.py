@@ -19,8 +19,8 @@ from otel_eval import Scored, app
 from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanReader, Wanted
-from otel_eval.otlp import SpanBatch, read_traces
-from otel_eval.sources.files import read_file
+from otel_eval.otlp.protobuf import SpanBatch, read_traces
+from otel_eval.sources.files.reader import read_file
 
 ALL = Wanted(frozenset(), ("",))
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "on": True, "n": 3, "f": 1.5, "l": ["a", "b"]}

@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
-from otel_eval.sources.inprocess.live_traces import EndedSpans
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits
+from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import size_of
 from otel_eval.sources.inprocess.threads import SpanMemoryLimiter

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp.protobuf import read_traces
-from otel_eval.sources.inprocess import frames_of
+from otel_eval.sources.inprocess.sdk_spans import frames_of
 
 KEYS = ["gen_ai.tool.name", "llm.output.0", "other", "service.name", "scope.key"]
 WANTED = Wanted(frozenset(KEYS) - {"llm.output.0"}, ("llm.",))

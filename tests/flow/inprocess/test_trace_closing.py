@@ -18,7 +18,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
-from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
+from otel_eval.sources.inprocess.live_traces import InProcessLimits
+from otel_eval.sources.inprocess.processor import InProcessSource
 
 
 class Traced:

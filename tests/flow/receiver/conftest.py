@@ -14,8 +14,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.errors import Overloaded
-from otel_eval.otlp import SpanBatch
-from otel_eval.sources.receiver import Bound, DecodingHandler, OtlpServer, ReceiverLimits
+from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
+from otel_eval.sources.receiver.server import Bound, OtlpServer
 
 Start = Callable[..., tuple[OtlpServer, Bound]]
 

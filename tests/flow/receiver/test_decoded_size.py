@@ -12,8 +12,8 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.otlp import rewrite
 from otel_eval.otlp.json_fields import sized
+from otel_eval.otlp.otlp_json import rewrite
 
 METHODS = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from http2_client import DATA, HEADERS, MORE, PING, RESET, SETTINGS, WINDOW, Frames, frame, headers, message
 
-from otel_eval.sources.receiver import BearerTokens, grpc_server
+from otel_eval.sources.receiver import grpc_server
+from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.memory import RssMonitor
 
 MIB = 2**20

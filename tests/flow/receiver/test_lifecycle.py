@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver import Bound, DecodingHandler, OtlpServer
+from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.server import Bound, OtlpServer
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TYPE = {"Content-Type": "application/x-protobuf"}

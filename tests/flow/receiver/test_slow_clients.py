@@ -16,7 +16,8 @@ import grpc
 import pytest
 from certificates import Authority
 
-from otel_eval.sources.receiver import Tls, grpc_server, http_server
+from otel_eval.sources.receiver import grpc_server, http_server
+from otel_eval.sources.receiver.credentials import Tls
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"

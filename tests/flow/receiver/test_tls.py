@@ -20,7 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver import DecodingHandler, OtlpServer, Tls
+from otel_eval.sources.receiver.credentials import Tls
+from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.server import OtlpServer
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 

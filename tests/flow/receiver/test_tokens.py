@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver import BearerTokens
+from otel_eval.sources.receiver.credentials import BearerTokens
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SECRET, OTHER = "s3cret-of-the-first", "s3cret-of-the-second"

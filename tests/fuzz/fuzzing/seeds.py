@@ -13,7 +13,8 @@ from typing import Any, Final
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from fuzzing.targets import segment
-from otel_eval.otlp import read_traces, rewrite
+from otel_eval.otlp.otlp_json import rewrite
+from otel_eval.otlp.protobuf import read_traces
 
 __all__ = ["seeds"]
 

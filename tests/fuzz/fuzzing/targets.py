@@ -29,12 +29,14 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.exporters.result_rows import line_of, result_fields
 from otel_eval.http1 import body_reader
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import Signal, SpanBatch, load_json, read_json, read_logs, read_traces, rewrite
+from otel_eval.otlp import Signal
 from otel_eval.otlp import decoded_size as weight
 from otel_eval.otlp import protobuf as framing
+from otel_eval.otlp.otlp_json import load_json, read_json, rewrite
+from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
 from otel_eval.otlp.schema import parse_raw_traces
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
-from otel_eval.sources.files import read_file
+from otel_eval.sources.files.reader import read_file
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.memory import MemoryLimiter
 from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan

@@ -13,7 +13,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.app.workers.front import part_of, split_request, split_request_python
-from otel_eval.otlp import Signal, rewrite
+from otel_eval.otlp import Signal
+from otel_eval.otlp.otlp_json import rewrite
 
 RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 

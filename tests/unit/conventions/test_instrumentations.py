@@ -14,7 +14,8 @@ from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 OP = "gen_ai.operation.name"
 OI = "openinference.span.kind"

@@ -197,7 +197,7 @@ def test_what_is_no_set_of_keys_is_an_error(unusable: Any) -> None:
 
 def test_one_variable_of_the_environment_does_without_it() -> None:
     """For comparing, and for doubting."""
-    program = "from otel_eval.otlp import NATIVE; print(NATIVE)"
+    program = "from otel_eval.otlp.spans import NATIVE; print(NATIVE)"
     said = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "OTEL_EVAL_PURE": "1"}, capture_output=True, text=True, check=True
     )

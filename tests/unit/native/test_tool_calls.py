@@ -12,7 +12,8 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, ToolCall
 from otel_eval.native import extension
 from otel_eval.otlp.spans import OtlpResourceScope, OtlpSpanReader
-from otel_eval.trajectory import Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import Plan
 from otel_eval.wire import sized
 
 if extension("_native") is None:

@@ -16,8 +16,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.otlp import protobuf_decoded_size, read_json, read_logs, read_traces
+from otel_eval.otlp.decoded_size import protobuf_decoded_size
 from otel_eval.otlp.json_fields import sized
+from otel_eval.otlp.otlp_json import read_json
+from otel_eval.otlp.protobuf import read_logs, read_traces
 
 MOST = 50
 IDS = {"trace_id": b"t" * 16, "span_id": b"s" * 8}
@@ -89,7 +91,7 @@ def test_events_and_links_are_limited_as_attributes_are(what: str, tag: bytes, s
 
 GROWN = """
 import re, sys
-from otel_eval.otlp import read_traces
+from otel_eval.otlp.protobuf import read_traces
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.otlp import content_size, read_json, read_logs, read_traces
-from otel_eval.otlp.decoded_size import excess_size, is_dense
+from otel_eval.otlp.decoded_size import content_size, excess_size, is_dense
+from otel_eval.otlp.otlp_json import read_json
+from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.wire import sized
 
 IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)

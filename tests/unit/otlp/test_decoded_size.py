@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.otlp import json_decoded_size, protobuf_decoded_size
+from otel_eval.otlp.decoded_size import json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.json_fields import sized
 
 ROOT = Path(__file__).parents[3]
@@ -58,7 +58,8 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 GROWN = """
 import re, sys
-from otel_eval.otlp import read_json, read_logs, read_traces
+from otel_eval.otlp.otlp_json import read_json
+from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.otlp.schema import parse_metrics
 from functools import partial
 read = {"traces": read_traces, "logs": read_logs, "json": partial(read_json, "traces"), "metrics": parse_metrics}[sys.argv[1]]

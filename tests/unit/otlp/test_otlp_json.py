@@ -13,7 +13,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_D
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import SpanBatch, read_document, read_json, rewrite
+from otel_eval.otlp.otlp_json import read_document, read_json, rewrite
+from otel_eval.otlp.protobuf import SpanBatch
 
 TRACE, SPAN = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 ALL = Wanted(frozenset(), ("",))

@@ -15,8 +15,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import read_json, read_logs, read_traces
 from otel_eval.otlp.decoded_size import excess_size
+from otel_eval.otlp.otlp_json import read_json
+from otel_eval.otlp.protobuf import read_logs, read_traces
 
 TRACE, SPAN, PARENT = b"t" * 16, b"s" * 8, b"p" * 8
 

@@ -16,7 +16,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
-from otel_eval.otlp import SpanBatch, read_document, read_logs, read_traces
+from otel_eval.otlp.otlp_json import read_document
+from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
 from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import sized
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.otlp import SpanBatch
+from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 
 RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"), key=lambda path: path.stat().st_size)[:12]

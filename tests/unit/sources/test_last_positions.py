@@ -7,7 +7,7 @@ from itertools import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.sources.files import TraceIndex
+from otel_eval.sources.files.whole_traces import TraceIndex
 
 parts = st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), max_size=12), max_size=20)
 

@@ -19,8 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanEvent, Wanted
-from otel_eval.otlp import SpanBatch
-from otel_eval.sources.files import read_file
+from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.sources.files.reader import read_file
 
 TRACE, SPAN, PARENT = "ab" * 16, "cd" * 8, "ef" * 8
 ALL = Wanted(frozenset(), ("",))

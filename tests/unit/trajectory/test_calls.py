@@ -9,7 +9,8 @@ from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 PLAN = Plan(needs=ALL_NEEDS)
 RUN = span("run", "", "invoke_agent a", start_ns=0, end_ns=100, attributes={"gen_ai.operation.name": "invoke_agent"})

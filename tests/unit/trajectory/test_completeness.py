@@ -9,7 +9,8 @@ import pytest
 from made_spans import FakeSpan, closed, span
 
 from otel_eval.model import Completeness, Trajectory
-from otel_eval.trajectory import Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
 
 PLAN = Plan()

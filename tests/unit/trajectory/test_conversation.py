@@ -11,7 +11,8 @@ from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import ClosedTrace, SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 PLAN = Plan(needs=ALL_NEEDS)
 OP = "gen_ai.operation.name"

@@ -15,7 +15,8 @@ from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import STEP_LIMIT, ClosedTrace, Steps
 from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 TIMES = 8
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64

@@ -15,7 +15,8 @@ from recorded_traces import traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.trajectory import Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.explanation import Ignored, RunOrigin, SpanExplanation, TraceExplanation, explain_trace
 
 FILES = sorted(

@@ -14,7 +14,8 @@ from recorded_traces import TRUTH, traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.trajectory.explanation import explain_trace
 
 PLAN = Plan(needs=ALL_NEEDS)

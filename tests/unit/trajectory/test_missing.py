@@ -12,7 +12,8 @@ from otel_eval.config.conventions import convention_from_mapping
 from otel_eval.conventions import TABLES
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 OP = "gen_ai.operation.name"
 CLIENT = "opentelemetry.instrumentation.openai_v2"

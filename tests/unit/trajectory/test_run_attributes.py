@@ -8,7 +8,7 @@ import pytest
 from made_spans import FakeResourceScope, FakeSpan, closed, span
 
 from otel_eval.model import Trajectory
-from otel_eval.trajectory import build
+from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 
 OP = "gen_ai.operation.name"

@@ -14,7 +14,8 @@ from recorded_traces import traces
 from otel_eval.conventions import TABLES, Field
 from otel_eval.interfaces import ClosedTrace, Frame, SpanEvent
 from otel_eval.model import UNRECORDED, Completeness, ToolCall, Trajectory
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
 
 PLAN = Plan(needs=ALL_NEEDS)
