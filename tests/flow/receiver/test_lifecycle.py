@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.export_handler import DecodingHandler
 from otel_eval.sources.receiver.server import Bound, OtlpServer
@@ -55,11 +56,10 @@ def test_a_port_in_use_is_refused_in_one_line(start: Any, intake: Any, protocol:
 
 @pytest.mark.parametrize("address", ["4317", "localhost", "127.0.0.1:x", "http://127.0.0.1:4317", "127.0.0.1:99999", ":4317", ""])
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_what_is_no_address_is_refused(intake: Any, protocol: str, address: str) -> None:
-    """With an example of one."""
-    other = "http" if protocol == "grpc" else "grpc"
-    with pytest.raises(ConfigError, match=r"write for example 127\.0\.0\.1:"):
-        OtlpServer(**{protocol: address, other: None, "handler": partial(DecodingHandler, intake)}).start()
+def test_what_is_no_address_is_refused(protocol: str, address: str) -> None:
+    """By the configuration, with an example of one."""
+    with pytest.raises(ConfigError, match=r"is not host:port; write e\.g\. 127\.0\.0\.1:"):
+        load({"receivers": {"otlp": {"protocols": {protocol: {"endpoint": address}}}}})
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
