@@ -29,7 +29,7 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 from otel_eval import app, trajectories
 from otel_eval.app.server import Server
-from otel_eval.cli.render import run_block, score_table
+from otel_eval.cli.render import columns, run_block
 from otel_eval.config import load
 from otel_eval.errors import OtelEvalError
 from otel_eval.model import Trajectory
@@ -110,7 +110,7 @@ def show(runs: Iterable[Trajectory], rows: Iterable[dict[str, Any]]) -> None:
     for run in runs:
         print("\n".join(run_block(run)))
         mine = [row for row in rows if row["span_id"] == run.span_id]
-        print("\n".join(score_table([_cells(row) for row in mine])) + "\n")
+        print("\n".join(columns(("scorer", "value", "outcome", "reason"), [_cells(row) for row in mine], indent=2)) + "\n")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -103,17 +103,19 @@ class BoundedNames:
         return name
 
 
-class Warnings:
-    """One line per subject, at most once in `every_s` seconds."""
+_EVERY_S: Final = 60.0
 
-    def __init__(self, every_s: float = 60.0) -> None:
-        self._every_s: Final = every_s
+
+class Warnings:
+    """One line per subject, at most once a minute."""
+
+    def __init__(self) -> None:
         self._said: dict[str, float] = {}
 
     def say(self, subject: str, message: str, *args: Any) -> None:
         """Log the warning unless one of this subject was logged lately."""
         now = time.monotonic()
-        if now - self._said.get(subject, float("-inf")) >= self._every_s:
+        if now - self._said.get(subject, float("-inf")) >= _EVERY_S:
             self._said[subject] = now
             _log.warning(message, *args)
 

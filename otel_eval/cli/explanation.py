@@ -108,7 +108,7 @@ def _scopes(trace: TraceExplanation) -> list[str]:
         tables = ", ".join(sorted({span.recognition.table for span in spans} - {""}))
         numbers = (str(kinds[kind] or "") for kind in (*_KINDS, "ignored"))
         rows.append((scope or "(unnamed)", str(len(spans)), *numbers, tables or "none"))
-    return [f"  {line}" for line in columns(header, rows, width=WIDTH - 2, widest=_SCOPE_WIDTH)]
+    return columns(header, rows, indent=2, widest=_SCOPE_WIDTH)
 
 
 def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
@@ -118,7 +118,7 @@ def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
         kind = "-" if span.kind is Kind.OTHER else str(span.kind)
         why = _why(span, shown, is_run=span.span_id in trace.runs)
         rows.append((kind, "  " * min(span.depth, _DEEPEST) + span.name, why))
-    return [f"  {line}" for line in columns(("kind", "span", "why"), rows, width=WIDTH - 2, widest=_NAME_WIDTH)]
+    return columns(("kind", "span", "why"), rows, indent=2, widest=_NAME_WIDTH)
 
 
 def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
@@ -201,7 +201,7 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
         hidden = shown.redact and result.scorer not in own
         rows.append((result.scorer, outcome, "" if hidden else "see above" if any(each in text for each in known) else text))
     rows += [(each.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for each in evaluation.later]
-    yield from (f"      {line}" for line in columns(("scorer", "outcome", "reason"), rows, width=WIDTH - 6))
+    yield from columns(("scorer", "outcome", "reason"), rows, indent=6)
 
 
 def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:

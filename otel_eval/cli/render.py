@@ -148,7 +148,7 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
         outcome = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
         text = _call_text(call) if arguments else call.name
         rows.append((str(number), _duration(call.start_ns, call.end_ns), beside, outcome, text))
-    return [f"  {line}" for line in columns(_CALL_HEADER, rows, width=WIDTH - 2)] if rows else []
+    return columns(_CALL_HEADER, rows, indent=2) if rows else []
 
 
 def _call_text(call: ToolCall) -> str:
@@ -164,12 +164,7 @@ def _call_text(call: ToolCall) -> str:
 
 def score_block(results: Sequence[Result]) -> list[str]:
     """The scores as a table: scorer, value, outcome, reason."""
-    return score_table([(result.scorer, *_cells(result)) for result in results])
-
-
-def score_table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows of scorer, value, outcome and reason under their header, indented below a run."""
-    return [f"  {line}" for line in columns(_SCORE_HEADER, rows, width=WIDTH - 2)]
+    return columns(_SCORE_HEADER, [(result.scorer, *_cells(result)) for result in results], indent=2)
 
 
 def _cells(result: Result) -> tuple[str, str, str]:
@@ -190,20 +185,22 @@ def _place(details: Mapping[str, Any]) -> str:
     return f": {details['dataset']} line {details['line']}: {remedies}"
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = WIDTH, widest: int = 32) -> list[str]:
-    """Lines of aligned columns of at most `widest` characters; the last column wraps within the rest of the width."""
+def columns(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0, width: int = WIDTH, widest: int = 32
+) -> list[str]:
+    """Indented lines of aligned columns of at most `widest` characters; the last column wraps within the rest of the width."""
     rows = [tuple(map(plain, row)) for row in rows]
     widths = [min(widest, max(len(row[i]) for row in (tuple(header), *rows))) for i in range(len(header) - 1)]
-    indent = sum(widths) + 2 * len(widths)
+    last_column = indent + sum(widths) + 2 * len(widths)
     lines = []
     for row in (tuple(header), *rows):
-        start = "".join(f"{shortened(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
-        wrapped = textwrap.wrap(row[-1], max(20, width - indent), max_lines=4, placeholder=" …") or [""]
-        lines += [(start + wrapped[0]).rstrip(), *(" " * indent + more for more in wrapped[1:])]
+        start = " " * indent + "".join(f"{shortened(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
+        wrapped = textwrap.wrap(row[-1], max(20, width - last_column), max_lines=4, placeholder=" …") or [""]
+        lines += [(start + wrapped[0]).rstrip(), *(" " * last_column + more for more in wrapped[1:])]
     return lines
 
 
-def tally_line(results: Iterable[tuple[str, int]], runs: int) -> str:
+def summary_line(results: Iterable[tuple[str, int]], runs: int) -> str:
     """The last line: the number of runs and of scores by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
     return f"{plural(runs, 'run')}: {', '.join(parts) or 'no scores'}"

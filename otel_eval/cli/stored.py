@@ -12,7 +12,7 @@ import click
 
 from otel_eval import app
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
-from otel_eval.cli.render import label_line, run_block, score_block, tally_line, trajectory_fields
+from otel_eval.cli.render import label_line, run_block, score_block, summary_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.errors import redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
@@ -100,7 +100,7 @@ def show_scores(
         of a dataset matched no run, unless that is allowed; else 0.
     """
     with ProgressBar(files) as progress:
-        problems, tally = _Problems(progress), _ResultCounts()
+        problems, outcomes = _Problems(progress), _OutcomeCounts()
         coverage = app.ReplayCoverage()
         reports = app.replay(
             files,
@@ -113,27 +113,27 @@ def show_scores(
         )
         for report in reports:
             lines = (
-                encoded(rows_of(report)) if form == "json" else _table(report, tally.is_of_last_run(report), full_ids=full_ids)
+                encoded(rows_of(report)) if form == "json" else _table(report, outcomes.is_of_last_run(report), full_ids=full_ids)
             )
-            tally.count(report)
+            outcomes.count(report)
             progress.clear()  # reports are printed as they come, however many traces follow
             _print(lines)
-    if form == "table" and (tally.runs or not problems.count):
-        _print(["", *tally.lines()])
+    if form == "table" and (outcomes.runs or not problems.count):
+        _print(["", *outcomes.lines()])
     why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
     missed = [
         *([] if allow_empty or coverage.results.evaluated else [f"nothing was evaluated: {why}; {_REMEDY}"]),
         *(() if allow_unused else unused_records(coverage)),
     ]
-    _warn([*coverage.tool_name_warnings(), *tally.failure_lines()])
+    _warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
     if problems.count:
         return 2  # already printed, and possibly the cause of everything that is missing
     _warn(missed)
     not_applicable = coverage.results.skipped("not_applicable")
-    return tally.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
+    return outcomes.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
 
 
-class _ResultCounts:
+class _OutcomeCounts:
     """Counts of results by outcome, and of failures and labels."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class _ResultCounts:
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
-        return [*distributions, tally_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
+        return [*distributions, summary_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
 
     def failure_lines(self) -> Iterator[str]:
         """A line for each user-defined scorer that failed: type of the error, file and line or what was returned, no content."""

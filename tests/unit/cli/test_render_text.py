@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.render import WIDTH, columns, label_line, run_block, score_block, tally_line
+from otel_eval.cli.render import WIDTH, columns, label_line, run_block, score_block, summary_line
 from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
 from otel_eval.testing import call, trajectory
 
@@ -84,8 +84,8 @@ def test_a_long_reason_wraps_under_itself() -> None:
 
 def test_the_last_line_counts() -> None:
     """Only what there was."""
-    assert tally_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
-    assert tally_line([], 0) == "0 runs: no scores"
+    assert summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
+    assert summary_line([], 0) == "0 runs: no scores"
 
 
 def test_labels_are_reported_in_one_line() -> None:
