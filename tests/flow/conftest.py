@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from fork_server import ForkServer
 from waiting import wait_until
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Runs commands without the time for imports."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture

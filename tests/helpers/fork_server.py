@@ -1,11 +1,12 @@
 """Run `otel-eval` in forks of a process that has imported it: each run is a process of its own, without the time for imports.
 
-As a program it is the server: it reads a request from each line of stdin and writes the exit code to stdout.
+As a program it is the server: it reads a request from each line of stdin and writes the answer to stdout.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import json
 import os
@@ -14,17 +15,20 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 50
+TIMEOUT_S = 50  # of a run that is waited for
+LIFE_S = 300  # of a process that a test forgot
+PRELOADED = ("otel_eval.app", "otel_eval.app.server_wiring", "otel_eval.cli", "otel_eval.config")
 
 
 class ForkServer:
-    """Starts the server with the first run; ends it with `close`."""
+    """Starts the server with the first run; ends it with `close`, and all that it still runs."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -33,6 +37,29 @@ class ForkServer:
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """What `python -m otel_eval WORDS` does in the folder; a run that does not end is killed by SIGALRM."""
+        with tempfile.TemporaryDirectory() as name:
+            files = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
+            files[0].write_text(stdin, encoding="utf-8")
+            pid = self._start(words, folder, environment, files, TIMEOUT_S)
+            code = self.ask("wait", pid)
+            assert code is not None
+            return subprocess.CompletedProcess(words, code, *(file.read_text(encoding="utf-8") for file in files[1:]))
+
+    def start(self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stderr: Path) -> ForkedProcess:
+        """A process of `python -m otel_eval WORDS` in the folder."""
+        files = [Path(os.devnull), Path(os.devnull), stderr]
+        return ForkedProcess(self, self._start(words, folder, environment, files, LIFE_S))
+
+    def _start(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], files: Sequence[Path], most_s: int
+    ) -> int:
+        request = {"words": words, "folder": str(folder), "environment": dict(environment), "most_s": most_s}
+        pid = self.ask("start", request | {"files": list(map(str, files))})
+        assert pid is not None
+        return pid
+
+    def ask(self, what: str, of: object) -> int | None:
+        """The server's answer: a pid or an exit code; None for a process that runs."""
         if self._process is None:
             command = [sys.executable, __file__]
             self._process = subprocess.Popen(
@@ -40,14 +67,10 @@ class ForkServer:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with tempfile.TemporaryDirectory() as name:
-            files = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
-            files[0].write_text(stdin, encoding="utf-8")
-            request = {"words": words, "folder": str(folder), "environment": dict(environment), "files": list(map(str, files))}
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            code = int(self._process.stdout.readline())
-            return subprocess.CompletedProcess(words, code, *(file.read_text(encoding="utf-8") for file in files[1:]))
+        self._process.stdin.write(json.dumps([what, of]) + "\n")
+        self._process.stdin.flush()
+        answer: int | None = json.loads(self._process.stdout.readline())
+        return answer
 
     def close(self) -> None:
         """End the server."""
@@ -55,28 +78,72 @@ class ForkServer:
             self._process.communicate()
 
 
+class ForkedProcess:
+    """What tests use of `subprocess.Popen`, of a process that the server forked."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.pid = pid
+        self._server = server
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        if self._code is None:
+            self._code = self._server.ask("poll", self.pid)
+        return self._code
+
+    def wait(self, timeout: float) -> int:
+        """The exit code once the process has ended; TimeoutExpired if it does not."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("otel_eval", timeout)
+            time.sleep(0.005)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
 def serve() -> None:
     """Answer requests until stdin ends."""
-    import otel_eval.app
-    import otel_eval.cli
-    import otel_eval.config  # noqa: F401 - imported once for all forks
-
+    for name in PRELOADED:
+        __import__(name)  # once for all forks
+    gc.freeze()
+    running: set[int] = set()
     for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            run_in_fork(json.loads(line))
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        what, of = json.loads(line)
+        answer = forked(of) if what == "start" else exit_of(of, os.WNOHANG if what == "poll" else 0)
+        running.symmetric_difference_update({answer} if what == "start" else {of} if answer is not None else ())
+        print(json.dumps(answer), flush=True)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+
+
+def forked(request: dict[str, Any]) -> int:
+    """The pid of a process that does what is requested."""
+    pid = os.fork()
+    if not pid:
+        run_in_fork(request)
+    return pid
+
+
+def exit_of(pid: int, options: int) -> int | None:
+    """The exit code of a process; None if it runs."""
+    ended, status = os.waitpid(pid, options)
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def run_in_fork(request: dict[str, Any]) -> NoReturn:
     """Become what a new process would be, run the command and end as a process ends."""
-    signal.alarm(TIMEOUT_S)
+    signal.alarm(request["most_s"])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     for number, file in enumerate(request["files"]):
-        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
+        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if number else 0)), number)
     sys.stdin, sys.stdout = io.TextIOWrapper(io.FileIO(0)), io.TextIOWrapper(io.FileIO(1, "w"))
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), errors="backslashreplace", line_buffering=True)
     sys.argv = ["otel-eval", *request["words"]]

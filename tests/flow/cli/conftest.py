@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,6 @@ from fork_server import ForkServer
 ROOT = Path(__file__).parents[3]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    """Runs commands without the time for imports."""
-    server = ForkServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture

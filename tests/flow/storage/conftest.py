@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import ForkServer
 from receiver_process import Served
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def served(tmp_path: Path, fork_server: ForkServer) -> Iterator[Callable[..., Any]]:
     """Makes receivers, and ends what is left of them."""
     made: list[Any] = []
 
     def make(**config: Any) -> Any:
         made.append(Served(tmp_path, **config))
+        made[-1].fork_server = fork_server
         return made[-1]
 
     yield make
