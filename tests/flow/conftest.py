@@ -18,6 +18,6 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until a condition holds; fails after ten seconds."""
+def until() -> Callable[[Callable[[], object]], None]:
+    """Waits until a condition holds; fails after thirty seconds."""
     return wait_until

@@ -116,7 +116,7 @@ class Served:
         except OSError:
             return 0
 
-    def insist(self, body: bytes, timeout_s: float = 20.0) -> None:
+    def insist(self, body: bytes, timeout_s: float = 40.0) -> None:
         """Send until it is taken, as an exporter does."""
         deadline = time.monotonic() + timeout_s
         while self.post(body) != 200:
@@ -128,14 +128,14 @@ class Served:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(40)
 
     def rows(self) -> list[dict[str, Any]]:
         """The results so far; a line that is being written is left out."""
         text = self.results.read_text() if self.results.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
-    def wait_for(self, count: int, timeout_s: float = 15.0) -> list[dict[str, Any]]:
+    def wait_for(self, count: int, timeout_s: float = 40.0) -> list[dict[str, Any]]:
         """The results once there are so many distinct ones."""
         deadline = time.monotonic() + timeout_s
         while True:
