@@ -179,6 +179,12 @@ class Trajectory:
         return max(self.start_ns or 0, self.end_ns or 0, self.last_end_ns or 0) or None
 
 
+def elapsed_ns(timed: ToolCall | Trajectory) -> int | None:
+    """How long it took; None if that was not recorded: spans without times have 0 for both, and clocks may go back."""
+    start, end = timed.start_ns, timed.end_ns
+    return None if start is None or not end or end < start else end - start
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A score: `value` in [0, 1], whether it passed, why, and the scorer's documented details (JSON)."""

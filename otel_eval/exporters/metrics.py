@@ -17,7 +17,7 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.interfaces import Scorer
-from otel_eval.model import Report, Scored, ToolCall
+from otel_eval.model import Report, Scored, ToolCall, elapsed_ns
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
@@ -194,7 +194,7 @@ class MetricsExporter(ProviderExporter):
     def _tool(self, call: ToolCall, shared: dict[str, str], context: Any) -> None:
         labels = self._of_tools.labels(**shared)
         self._calls.add(1, labels, context=context)
-        if call.start_ns is not None and call.end_ns is not None:
-            self._durations.record(max(0, call.end_ns - call.start_ns) / 1e9, labels, context=context)
+        if (elapsed := elapsed_ns(call)) is not None:
+            self._durations.record(elapsed / 1e9, labels, context=context)
         if call.error is not None:
             self._errors.add(1, self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}), context=context)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from json.encoder import c_encode_basestring, c_make_encoder  # type: ignore[attr-defined]  # of CPython; other Pythons: None
 from typing import Any, Final
 
-from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory, elapsed_ns
 
 SCHEMA: Final = 1
 """Version of the fields of a result: raised when one is removed or changes its meaning, not when one is added."""
@@ -44,8 +44,8 @@ def start_time(run: Trajectory) -> str | None:
 
 def duration_ms(run: Trajectory) -> float | None:
     """How long the run took, in milliseconds; None if that was not recorded, or it ended before it began."""
-    start, end = run.start_ns, run.end_ns
-    return None if start is None or not end or end < start else (end - start) / 1e6
+    elapsed = elapsed_ns(run)
+    return None if elapsed is None else elapsed / 1e6
 
 
 def _finite(value: Any) -> Any:

@@ -125,7 +125,7 @@ class TimeCost(BaseScorer):
     def _elapsed_ns(self, trajectory: Trajectory) -> int | Skipped:
         if self.of == "run":
             start, end = trajectory.start_ns, trajectory.end_ns
-            if start is None or end is None:
+            if start is None or end is None or start == end == 0:
                 return Skipped("no time recorded for the run", reason="not_recorded")
             return end - start if end >= start else Skipped("the run ended before it started", reason="not_recorded")
         calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]

@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
+from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed, elapsed_ns
 from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE, FieldsRead, passed_size, spend, text_size
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
@@ -151,8 +151,18 @@ def _error(call: ToolCall) -> Any:
     return {"type": call.error.type, **({"message": call.error.message} if call.error.message else {})}
 
 
-def _elapsed(start_ns: int | None, end_ns: int | None) -> Any:
-    return UNRECORDED if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS_PER_MS
+def _duration(timed: ToolCall | Trajectory) -> Any:
+    elapsed = elapsed_ns(timed)
+    return UNRECORDED if elapsed is None else elapsed / _NS_PER_MS
+
+
+def _began(timed: ToolCall | Trajectory) -> int | None:
+    return timed.start_ns if timed.start_ns or timed.end_ns else None
+
+
+def _starts(run: Trajectory) -> list[Any]:
+    begun, starts = _began(run), map(_began, run.calls)
+    return [UNRECORDED if begun is None or each is None else (each - begun) / _NS_PER_MS for each in starts]
 
 
 def _known(value: Any) -> Any:
@@ -173,7 +183,7 @@ _FACTS: Final[Mapping[str, Any]] = {
     "name": lambda run: _known(run.name),
     "service": lambda run: _known(run.service),
     "conversation": lambda run: _known(run.conversation_id),
-    "duration_ms": lambda run: _elapsed(run.start_ns, run.end_ns),
+    "duration_ms": _duration,
     "model_calls": lambda run: run.model_calls,
     "input_tokens": lambda run: _known(run.input_tokens),
     "output_tokens": lambda run: _known(run.output_tokens),
@@ -188,8 +198,8 @@ _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "arguments": lambda run: [_opened(each) if type(each) is str else each for each in map(_ARGUMENTS, run.calls)],
     "result": lambda run: [_opened(each) if type(each) is str else each for each in map(_RESULT, run.calls)],
     "error": lambda run: [_error(call) for call in run.calls],
-    "duration_ms": lambda run: [_elapsed(call.start_ns, call.end_ns) for call in run.calls],
-    "start_ms": lambda run: [_elapsed(run.start_ns, call.start_ns) for call in run.calls],
+    "duration_ms": lambda run: list(map(_duration, run.calls)),
+    "start_ms": _starts,
     "agent": lambda run: [call.agent_path[-1] if call.agent_path else UNRECORDED for call in run.calls],
 }
 

@@ -275,6 +275,14 @@ def test_the_calls_of_a_run_count_once_however_many_evaluations_report_it(report
     assert (calls, seconds, errors) == ({"search": 1, "refund": 1}, {"search": 0.2, "refund": 0.0}, [("refund", "_OTHER", 1)])
 
 
+def test_a_call_without_times_has_no_duration(report: Reports):
+    """It is not one of 0 s: no time at all, 0 and 0, an end before the start."""
+    times = ({}, {"start_ns": 0, "end_ns": 0}, {"start_ns": 9, "end_ns": 5})
+    metrics = measured(report("scored", calls=[call("a", span_id=f"{n:016x}", **each) for n, each in enumerate(times)]))
+    assert metrics["otel_eval.tool.calls"][0].value == 3
+    assert "otel_eval.tool.call.duration" not in metrics
+
+
 def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
     """Beyond the limit a label's value is "other"."""
     calls = [call(f"tool {n}", span_id=f"{n:016x}") for n in range(10)]

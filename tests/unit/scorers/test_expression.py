@@ -166,6 +166,27 @@ def test_what_was_not_recorded_skips(expression, why):
     assert scored(expression, trajectory(call("a", result=1), call("b"))) == Skipped(why, reason="not_recorded")
 
 
+@pytest.mark.parametrize(("start_ns", "end_ns"), [(0, 0), (5, 3), (5, 0)])
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("run.duration_ms < 3.0", "run.duration_ms not recorded"),
+        ("calls[0].duration_ms < 3.0", "duration_ms of a (0) not recorded"),
+    ],
+)
+def test_times_that_are_none_are_not_recorded(expression, why, start_ns, end_ns):
+    """A span without times has 0 for both; one that ended before it started has no duration."""
+    timed = {"start_ns": start_ns, "end_ns": end_ns}
+    assert scored(expression, trajectory(call("a", **timed), **timed)) == Skipped(why, reason="not_recorded")
+
+
+def test_a_start_is_not_recorded_where_the_call_or_the_run_has_no_time():
+    timed, untimed = {"start_ns": 5, "end_ns": 6}, {"start_ns": 0, "end_ns": 0}
+    for of_call, of_run in ((timed, untimed), (untimed, timed)):
+        outcome = scored("calls[0].start_ms < 3.0", trajectory(call("a", **of_call), **of_run))
+        assert outcome == Skipped("start_ms of a (0) not recorded", reason="not_recorded")
+
+
 @pytest.mark.parametrize(
     ("expression", "value"),
     [

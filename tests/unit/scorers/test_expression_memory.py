@@ -71,7 +71,7 @@ from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
 def run(calls, **facts):
-    return trajectory(*(call(f"n{at % 10}", start_ns=at, end_ns=at) for at in range(calls)), start_ns=0, **facts)
+    return trajectory(*(call(f"n{at % 10}", start_ns=1 + at, end_ns=1 + at) for at in range(calls)), start_ns=1, **facts)
 
 def size(name):
     return int(re.search(rf"{name}:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024

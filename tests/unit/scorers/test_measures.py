@@ -67,6 +67,7 @@ def test_no_time_at_all_is_the_whole_budget_left(of):
         ({}, trajectory(start_ns=5)),
         ({}, trajectory(end_ns=5)),
         ({}, trajectory(start_ns=5, end_ns=3)),
+        ({}, trajectory(start_ns=0, end_ns=0)),
         ({"of": "tools"}, trajectory(call("a", start_ns=5))),
         ({"of": "tools"}, run("a")),
         ({"of": "tools"}, trajectory()),
@@ -83,7 +84,7 @@ def test_time_that_is_not_known_is_skipped(spec, calls):
 def test_strict_time_asks_for_the_budget_and_no_more(end_ms, scored):
     """All of the budget may be used."""
     spec = {"type": "time_cost", "max_ms": 100, "strict": True}
-    assert value(spec, trajectory(start_ns=0, end_ns=end_ms * MS)) == scored
+    assert value(spec, trajectory(start_ns=MS, end_ns=(1 + end_ms) * MS)) == scored
 
 
 def test_the_run_is_timed_without_tool_data():
