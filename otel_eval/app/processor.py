@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -146,6 +147,8 @@ class EvalSpanProcessor(InProcessSource):
 
     def _unseen(self) -> str:
         """Why no span of this process may have reached the processor."""
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
+            return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
         provider = providers.global_tracer_provider()
         if provider is None:
             return (

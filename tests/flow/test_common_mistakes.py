@@ -132,6 +132,23 @@ agent(trace.get_tracer("app"), "search").end()
     )
 
 
+def test_the_sdk_is_switched_off(tmp_path: Path):
+    """The variable is named, not the sampler."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+        OTEL_SDK_DISABLED="True",
+    )
+    assert rows == []
+    assert only_line(stderr) == (
+        "nothing was evaluated before the end: no span arrived; OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+    )
+
+
 @pytest.mark.parametrize(
     ("setup", "reason"),
     [
