@@ -98,17 +98,19 @@ class TraceBuffer(TraceStore):
         if len(frames) >= most or trace.size + size > most_bytes:
             return self._cut(trace_id, trace, most if len(frames) >= most else 0)
         frames[span_id] = frame
-        size += SPAN_OVERHEAD_BYTES
-        trace.size += size
-        self._bytes += size
         self.counts.spans_kept += 1
+        self.counts.spans_late += trace.changed is not None
+        return self._add(trace_id, trace, span_id, size, now)
+
+    def _add(self, trace_id: bytes, trace: OpenTrace, span_id: bytes, size: int, now: float) -> None:
+        """Note that something of a span of so many payload bytes joined an open trace."""
+        trace.size += size + SPAN_OVERHEAD_BYTES
+        self._bytes += size + SPAN_OVERHEAD_BYTES
         trace.touched = now
         if trace.changed is not None:
             trace.changed.add(span_id)
-            self.counts.spans_late += 1
         if now + self.limits.decision_wait_s < trace.check:
             self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
-        return None
 
     def push_logs(self, logs: Iterable[JoinedLog], now: float) -> None:
         """Take log records as `(trace id, span id, frame, size)`: content that travels beside its span."""
@@ -125,15 +127,9 @@ class TraceBuffer(TraceStore):
                 continue
             trace.logs.setdefault(span_id, {})[frame] = None
             trace.records += 1
-            trace.touched = now
-            trace.size += size + SPAN_OVERHEAD_BYTES
-            self._bytes += size + SPAN_OVERHEAD_BYTES
-            if trace.changed is not None:
-                trace.changed.add(span_id)
+            self._add(trace_id, trace, span_id, size, now)
             if trace.trees is not None:
                 self._resized(trace_id, trace, partial(trace.trees.note_log, trace, span_id))
-            if now + self.limits.decision_wait_s < trace.check:
-                self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         self._relieve(now)
 
     def _enter(self, trace_id: bytes, now: float) -> OpenTrace | None:
