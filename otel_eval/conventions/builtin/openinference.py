@@ -83,6 +83,7 @@ LANGCHAIN_JS: Final = replace(
     source="@arizeai/openinference-instrumentation-langchain 4.1.1: the same, but a result that is no text stands under `output`",
     scopes=("@arizeai/openinference-instrumentation-langchain*",),
     wrappers=(*LANGCHAIN.wrappers, "langchain_output"),
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 OPENAI_AGENTS: Final = replace(
