@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import ForkServer
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
@@ -98,15 +99,9 @@ def test_a_receiver_with_secrets_tells_none(config: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("more", ["", "unknown: 1", "traces: {decision_wait: -1}", "evaluations: 3"])
-def test_a_check_shows_none(config: Any, tmp_path: Path, more: str) -> None:
+def test_a_check_shows_none(config: Any, tmp_path: Path, fork_server: ForkServer, more: str) -> None:
     """Of a configuration that is good, and of one that is not."""
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_eval", "check", str(config(more))],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
+    done = fork_server.run(["check", str(config(more))], tmp_path, ENVIRONMENT)
     assert done.returncode == (2 if more else 0)
     assert leaked(done.stdout + done.stderr) == []
 
@@ -141,14 +136,14 @@ IN_URL = [
 
 @pytest.mark.parametrize("url", IN_URL)
 @pytest.mark.parametrize("command", [["check"], ["serve", "--config"]])
-def test_credentials_in_a_url_are_refused_in_one_line_each(tmp_path: Path, command: list[str], url: str) -> None:
+def test_credentials_in_a_url_are_refused_in_one_line_each(
+    tmp_path: Path, fork_server: ForkServer, command: list[str], url: str
+) -> None:
     """With the key and the remedy, by `check` and by `serve`."""
     path = tmp_path / "eval.yaml"
     to = {"endpoint": url}
     path.write_text(json.dumps({"exporters": {"otlp": to, "forward": to}, "telemetry": {"otlp": to}}), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_eval", *command, str(path)], env=ENVIRONMENT, capture_output=True, text=True, timeout=50
-    )
+    done = fork_server.run([*command, str(path)], tmp_path, ENVIRONMENT)
     lines = done.stderr.splitlines()
     assert (done.returncode, leaked(done.stdout + done.stderr)) == (2, [])
     for key in ("exporters.otlp", "exporters.forward", "telemetry.otlp"):

@@ -81,7 +81,7 @@ def test_scores_of_the_last_run_leave_as_log_events_where_there_is_a_logger_prov
     logs.shutdown()
 
 
-ENDS = ["flush-shutdown", "shutdown", "exit"]
+ENDS = [pytest.param("flush-shutdown", marks=pytest.mark.slow), "shutdown", "exit"]
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import ForkServer
 from receiver_process import Served, whole
 
 HERE = Path(__file__).parent
@@ -88,13 +89,6 @@ def service() -> Iterator[Service]:
     made.close()
 
 
-def checked(installed: str, tmp_path: Path, exporters: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / "eval.json"
-    path.write_text(json.dumps({"exporters": exporters}))
-    command = [sys.executable, "-m", "otel_eval", "check", str(path)]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": installed}, capture_output=True, text=True, timeout=50)
-
-
 @pytest.mark.parametrize(
     ("exporters", "problem"),
     [
@@ -114,9 +108,12 @@ def checked(installed: str, tmp_path: Path, exporters: dict[str, Any]) -> subpro
         ),
     ],
 )
-def test_check_names_what_is_wrong_in_one_line(installed: str, tmp_path: Path, exporters: dict[str, Any], problem: str) -> None:
+def test_check_names_what_is_wrong_in_one_line(
+    installed: str, tmp_path: Path, fork_server: ForkServer, exporters: dict[str, Any], problem: str
+) -> None:
     """As for exporters of our own."""
-    ran = checked(installed, tmp_path, exporters)
+    (tmp_path / "eval.json").write_text(json.dumps({"exporters": exporters}))
+    ran = fork_server.run(["check", "eval.json"], tmp_path, {**os.environ, "PYTHONPATH": installed})
     assert ran.returncode == (2 if problem else 0), ran.stderr
     assert problem in ran.stderr
     assert "Traceback" not in ran.stderr
