@@ -27,7 +27,7 @@ class ExportQueues:
         self._queues: Final = tuple(queues)
         self._dead, self._kept = dead_letters, kept
         self._names: Final = tuple(queue.name for queue in queues)
-        self._names_for_no_run: Final = tuple(queue.name for queue in queues if queue.takes_no_run)
+        self._names_for_no_run: Final = tuple(queue.name for queue in queues if queue.exporter.exports_no_run)
 
     def start(self) -> None:
         """Begin to export."""
@@ -51,12 +51,14 @@ class ExportQueues:
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
         """Queue reports of an earlier process, each for those exporters that have not exported it."""
         for queue in self._queues:
-            queue.requeue([report for report, names in unacknowledged if queue.name in names])
+            mine = [report for report, names in unacknowledged if queue.name in names]
+            queue.exporter.requeued(mine)
+            queue.put(mine)
 
     def revised(self, report: Report) -> None:
         """Before `start`: a report of a later revision that an earlier process made, exported or not."""
         for queue in self._queues:
-            queue.revised(report)
+            queue.exporter.revised(report)
 
     def write_dead_letters(self, reports: Sequence[Report], exporter: str, why: str) -> bool:
         """Write results to the dead-letter file instead of exporting them; False if that is not possible."""
@@ -70,7 +72,7 @@ class ExportQueues:
     def expect_duplicates(self) -> None:
         """Before `start`: results that were exported before may be queued again."""
         for queue in self._queues:
-            queue.expect_duplicates()
+            queue.exporter.requeued(None)
 
     def backpressure(self) -> str:
         """Why no further results should be made, or ""."""

@@ -73,8 +73,8 @@ class ExportQueue(Exporter):
         room_s: float = 0.0,
     ) -> None:
         self.name: Final = exporter.name
-        self.takes_no_run: Final = exporter.exports_no_run
-        self._exporter, self._counters, self._acknowledge, self._dead = exporter, counters, acknowledge, dead_letters
+        self.exporter: Final = exporter
+        self._counters, self._acknowledge, self._dead = counters, acknowledge, dead_letters
         self._max_reports, self._max_results, self._linger_s, self._room_s = max_reports, max_results, linger_s, room_s
         self._retry: Final = retry
         history = history or SignalHistory(keeps=exporter.waits_for_access)
@@ -114,7 +114,7 @@ class ExportQueue(Exporter):
             count = len(report.results)
             with self._changed:
                 has_room = self._has_room(count) or self._wait_for_room(count)
-                if has_room and (count or (report.no_run and self.takes_no_run)):
+                if has_room and (count or (report.no_run and self.exporter.exports_no_run)):
                     self._add([without_content(report)])
             if not has_room:
                 self._counters.add("results.refused", count, exporter=self.name)
@@ -139,25 +139,12 @@ class ExportQueue(Exporter):
 
     def _add(self, reports: Sequence[Report]) -> None:
         before = len(self._queue)
-        reports = [self._exporter.prepared(report) for report in reports]
+        reports = [self.exporter.prepared(report) for report in reports]
         self._queue.extend(reports)
         self._results += results_of(reports)
         # Waking the thread for every report would cost more than exporting it.
-        if not before or before < self._exporter.max_batch <= len(self._queue):
+        if not before or before < self.exporter.max_batch <= len(self._queue):
             self._changed.notify_all()
-
-    def requeue(self, reports: Sequence[Report]) -> None:
-        """Queue reports of an earlier process."""
-        self._exporter.requeued(reports)
-        self.put(reports)
-
-    def revised(self, report: Report) -> None:
-        """Before `start`: a report of a later revision that an earlier process made."""
-        self._exporter.revised(report)
-
-    def expect_duplicates(self) -> None:
-        """Before `start`: results that were exported before may be queued again."""
-        self._exporter.requeued(None)
 
     def __len__(self) -> int:
         """Reports in the queue, with those that are being exported."""
@@ -173,7 +160,7 @@ class ExportQueue(Exporter):
     def _run(self) -> None:
         while not self._closed:
             with self._changed:
-                due = self._deferred.due(self._hurry)[: self._exporter.max_batch]
+                due = self._deferred.due(self._hurry)[: self.exporter.max_batch]
             if due:
                 self._deliver(due)
             elif batch := self._next():
@@ -191,7 +178,7 @@ class ExportQueue(Exporter):
 
     def _next(self) -> list[Report]:
         """The oldest reports, which stay in the queue meanwhile; none when something else is due or the queue ends."""
-        most = self._exporter.max_batch
+        most = self.exporter.max_batch
         with self._changed:
             while not (self._queue or self._closed):
                 left_s = self._deferred.due_in_s(self._hurry)
@@ -228,7 +215,7 @@ class ExportQueue(Exporter):
     def _attempt(self, reports: Sequence[Report]) -> ExportResult:
         try:
             with suppress_instrumentation():  # an instrumentation of the process must not trace our own requests
-                return self._exporter.export(reports)
+                return self.exporter.export(reports)
         except Exception as error:  # noqa: BLE001 - the thread must live on
             is_defect = isinstance(error, _DEFECTS) and not self._closed  # closed files and channels raise ValueError
             return ExportResult("permanent" if is_defect else "retryable", reason_of(error))
@@ -290,7 +277,7 @@ class ExportQueue(Exporter):
             deferred = results_of(self._deferred.reports)
         queued = {f"results.queued{{exporter={self.name}}}": self._results + deferred}
         unsupported = {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
-        return {**queued, **unsupported, **self._exporter.counts()}
+        return {**queued, **unsupported, **self.exporter.counts()}
 
     # ----------------------------------------------------------------- end
 
@@ -333,7 +320,7 @@ class ExportQueue(Exporter):
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
-        self._exporter.close(timeout_s)
+        self.exporter.close(timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Export what is queued, retrying until time is up, and end; see `give_up` for what is left."""
