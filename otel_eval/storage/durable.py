@@ -234,13 +234,22 @@ class Durable:
     def _append_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
         return self._append(RecordKind.EVALUATED, [record_types.pack_evaluated(traces)], is_needed=True)
 
-    def _append(self, kind: RecordKind, payload: Sequence[bytes], *, is_needed: bool = False) -> Appended | None:
-        """Write a record; None, with a warning, if that is not possible. `is_needed`: evaluation waits for it."""
+    def _append(
+        self, kind: RecordKind, payload: Sequence[bytes], *, is_needed: bool = False, is_synced: bool = False
+    ) -> Appended | None:
+        """Write a record; None, with a warning, if that is not possible.
+
+        Args:
+            is_needed: evaluation waits for it.
+            is_synced: wait for the disk.
+        """
         written, why = None, ""
         try:
             written = self.journal.append(kind, payload)
+            if is_synced:
+                self.journal.commit(written.position)
         except OSError as error:
-            why = str(self._unwritten(error))
+            written, why = None, str(self._unwritten(error))
         if is_needed:
             self.waits = why
         return written
@@ -287,22 +296,16 @@ class Durable:
 
     def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
         roots, held = self.forwarded.waiting(trace_id)
-        try:
-            mark, segment, end = self.journal.append(RecordKind.MOVED, record_types.pack_nested(trace_id, [*records, *held]))
-            self.journal.commit(mark)
-        except OSError as error:
-            self._unwritten(error)
-            return
-        self.segment_refs.moved(trace_id, segment)
-        self.forwarded.moved(roots, segment, end)
+        written = self._append(RecordKind.MOVED, record_types.pack_nested(trace_id, [*records, *held]), is_synced=True)
+        if written is not None:
+            self.segment_refs.moved(trace_id, written.segment)
+            self.forwarded.moved(roots, written.segment, written.end)
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         ahead = self.now() - self._clock()
         ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
-        try:
-            self.journal.commit(self.journal.append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)])[0])
-        except OSError as error:  # a full disk has to be emptied all the same; after a crash some spans may be too late unseen
-            self._unwritten(error)
+        # If they cannot be written, a full disk has to be emptied all the same; after a crash some spans may be too late unseen.
+        self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)
 
     # ---------------------------------------------------------- what is owed
 
