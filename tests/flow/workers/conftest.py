@@ -31,7 +31,7 @@ class ServedByWorkers(Served):
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     def workers(self) -> list[int]:
-        """Process ids of the workers, in the order in which they were started."""
+        """Process ids of the workers, in ascending order."""
         assert self.process is not None
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         children = sorted(int(pid) for file in tasks for pid in file.read_text().split())
