@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from otel_eval.exporters.result_rows import start_time
-from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, ToolError, Trajectory
+from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, ToolError, Trajectory, elapsed_ns
 from otel_eval.scorers.tool_names import plural, shortened
 
 
@@ -120,7 +120,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         trajectory.service,
         _moment(trajectory),
         plural(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
-        _duration(trajectory.start_ns, trajectory.end_ns),
+        _duration(trajectory),
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
     ]
@@ -147,7 +147,7 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
         beside = ", ".join(map(str, others[:3])) + ("…" if len(others) > 3 else "")
         outcome = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
         text = _call_text(call) if arguments else call.name
-        rows.append((str(number), _duration(call.start_ns, call.end_ns), beside, outcome, text))
+        rows.append((str(number), _duration(call), beside, outcome, text))
     return columns(_CALL_HEADER, rows, indent=2) if rows else []
 
 
@@ -214,12 +214,11 @@ def label_line(summary: Mapping[str, Any]) -> str:
     return shortened(plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
 
 
-def _duration(start_ns: int | None, end_ns: int | None) -> str:
-    """The time between two instants in s or ms; "" if one was not recorded."""
-    if start_ns is None or end_ns is None:
+def _duration(timed: ToolCall | Trajectory) -> str:
+    """In s or ms; "" if it was not recorded."""
+    if (elapsed := elapsed_ns(timed)) is None:
         return ""
-    seconds = (end_ns - start_ns) / 1e9
-    return f"{seconds:.2f} s" if abs(seconds) >= 1 else f"{seconds * 1e3:.1f} ms"
+    return f"{elapsed / 1e9:.2f} s" if elapsed >= 1e9 else f"{elapsed / 1e6:.1f} ms"
 
 
 def _json(value: Any) -> str:

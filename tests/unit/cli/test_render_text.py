@@ -34,6 +34,13 @@ def test_a_run_shows_its_calls_in_order() -> None:
     ]
 
 
+def test_times_that_are_none_are_not_shown() -> None:
+    """Spans without times have 0 for both."""
+    lines = run_block(trajectory(call("search", arguments={}, start_ns=0, end_ns=0), start_ns=0, end_ns=0))
+    assert lines[0].endswith(" · 1 tool call · complete")
+    assert lines[2].split() == ["0", "ok", "search()"]
+
+
 def test_arguments_are_left_out_where_scores_are_shown() -> None:
     """They are content, and may not even have been read."""
     lines = run_block(trajectory(call("search", arguments={"q": "secret"})), arguments=False)
