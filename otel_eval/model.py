@@ -226,6 +226,11 @@ class Skipped:
     details: Mapping[str, Any] = field(default_factory=dict)
     reason: SkipReason = "not_applicable"
 
+    @property
+    def why(self) -> str:
+        """The name of `text` until the next minor version."""
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
