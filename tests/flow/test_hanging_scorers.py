@@ -46,9 +46,10 @@ class Kept(InMemorySpanExporter):
 
     def scores(self) -> list[tuple[Any, Any]]:
         events = [event for span in self.get_finished_spans() for event in span.events]
-        told = [dict(event.attributes or {}) for event in events if event.name == "gen_ai.evaluation.result"]
+        score_events = [dict(event.attributes or {}) for event in events if event.name == "gen_ai.evaluation.result"]
         return sorted(
-            (each["gen_ai.evaluation.name"], each.get("error.type", each.get("gen_ai.evaluation.score.value"))) for each in told
+            (each["gen_ai.evaluation.name"], each.get("error.type", each.get("gen_ai.evaluation.score.value")))
+            for each in score_events
         )
 
 

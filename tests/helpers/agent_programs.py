@@ -138,5 +138,5 @@ def otlp_json(spans: Sequence[ReadableSpan]) -> bytes:
 def rows(text: str) -> list[dict[str, Any]]:
     """JSON Lines in an order that does not depend on time, without who evaluated and when."""
     found = [json.loads(line) for line in text.splitlines()]
-    told = [{key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")} for row in found]
-    return sorted(told, key=lambda row: row["result_id"])
+    stable_rows = [{key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")} for row in found]
+    return sorted(stable_rows, key=lambda row: row["result_id"])

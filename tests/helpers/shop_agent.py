@@ -76,12 +76,12 @@ def agent(provider: TracerProvider) -> None:
         tracer.start_as_current_span("invoke_agent clerk", attributes=run),
     ):
         for name in ("search", "search", "book"):
-            told = {
+            tool_attributes = {
                 "gen_ai.operation.name": "execute_tool",
                 "gen_ai.tool.name": name,
                 "gen_ai.tool.call.arguments": '{"seat": 3}',
             }
-            with tracer.start_as_current_span(f"execute_tool {name}", attributes=told) as call:
+            with tracer.start_as_current_span(f"execute_tool {name}", attributes=tool_attributes) as call:
                 if name == "book":
                     call.set_status(Status(StatusCode.ERROR))
 

@@ -229,7 +229,7 @@ def test_the_table_shows_case_and_time(otel_eval: Run, recorded: Path, config: W
 
 
 def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
-    """It is told in a line, the others are scored, and the exit code says that some input was unusable."""
+    """It is logged in a line, the others are scored, and the exit code says that some input was unusable."""
     (tmp_path / "lines.jsonl").write_text(
         json.dumps(json.loads(recorded.read_text(encoding="utf-8"))) + '\n{"resourceSpans": 3}\n', encoding="utf-8"
     )
@@ -241,7 +241,7 @@ def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, c
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["serv"], "serv"),
         (["replay"], "FILE"),
@@ -254,7 +254,7 @@ def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, c
         (["serve", "--config", "broken.yaml"], "broken.yaml line 1: an unquoted >="),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_exit_2(otel_eval: Run, recorded: Path, words: list[str], told: str) -> None:
+def test_what_cannot_be_used_is_one_line_and_exit_2(otel_eval: Run, recorded: Path, words: list[str], message: str) -> None:
     """No traceback, nothing on stdout."""
     (recorded.parent / "noise.bin").write_bytes(b"\x00\xff\x13noise" * 9)
     (recorded.parent / "broken.yaml").write_text("a: >= 3", encoding="utf-8")
@@ -262,7 +262,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_2(otel_eval: Run, recorded: Pa
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("otel-eval: ")
     assert len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 def test_a_reader_that_goes_away_hears_no_complaint(recorded: Path) -> None:

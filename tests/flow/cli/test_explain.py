@@ -200,11 +200,11 @@ def test_redacted_it_holds_names_and_no_value(path: Path, tmp_path: Path, capsys
     assert plant(document, names, NAMED_BY | {key for span in spans for key in span.recognition.looked_at}) > 5
     (tmp_path / "planted.json").write_text(json.dumps(document), encoding="utf-8")
     assert main(["explain", str(tmp_path / "planted.json"), "--redact"]) == 0
-    told = capsys.readouterr().out
-    assert "SECRET" not in told
+    printed = capsys.readouterr().out
+    assert "SECRET" not in printed
     ids = [*(trace.trace.trace_id for trace in traces), *(span.span_id for span in spans)]
-    assert [each for each in ids if each in told] == []
-    assert spans[0].name in told
+    assert [each for each in ids if each in printed] == []
+    assert spans[0].name in printed
 
 
 def test_redacted_it_holds_no_value_of_the_configuration(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:

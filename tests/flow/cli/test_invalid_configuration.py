@@ -68,7 +68,7 @@ def test_everything_missing_that_a_valid_file_names_is_reported_at_once(otel_eva
     (tmp_path / "eval.yaml").write_text(OUTSIDE, encoding="utf-8")
     done = otel_eval(*words, "eval.yaml")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    for told in (
+    for message in (
         "receivers.otlp.protocols.grpc.tls.cert_file: 'no.pem' cannot be read",
         "receivers.otlp.protocols.grpc.tls.key_file: 'none.pem' cannot be read",
         "receivers.otlp.auth.token_env: the variable 'NO_SUCH_TOKEN' is unset",
@@ -76,4 +76,4 @@ def test_everything_missing_that_a_valid_file_names_is_reported_at_once(otel_eva
         "judges.main.api_key_env: 'NO_SUCH_KEY' holds no key",
         "judges.other.api_key_file: 'nowhere' cannot be read",
     ):
-        assert told in done.stderr
+        assert message in done.stderr

@@ -53,7 +53,7 @@ class Keeper:
     def dropped(self, ack: Ack) -> None:
         self.calls.append(("dropped", ack.place))
 
-    def heard(self, *wanted: tuple[str, int]) -> bool:
+    def notified(self, *wanted: tuple[str, int]) -> bool:
         with self.changed:
             return self.changed.wait_for(lambda: sorted(self.calls) == sorted(wanted), 5)
 
@@ -124,9 +124,9 @@ def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself
     journal = Keeper()
     with stage(backend, journal) as forward:
         take(forward, body(1, 2, 3), Assembly())
-        assert journal.heard(("rest", 1))
+        assert journal.notified(("rest", 1))
         forward.evaluated(TRACE)
-        assert journal.heard(("rest", 1), ("span", 1))
+        assert journal.notified(("rest", 1), ("span", 1))
 
 
 def test_a_request_that_is_not_taken_is_dropped(backend: Backend) -> None:
@@ -144,10 +144,10 @@ def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(bac
     journal = Keeper()
     with stage(backend, journal) as forward:
         forward.resume(unsent(body(1, 2), evaluated={TRACE: [report()]}), lambda _: True)
-        assert journal.heard(("rest", 5), ("span", 5))
+        assert journal.notified(("rest", 5), ("span", 5))
         assert sorted(arrived(backend)) == [(1, 1), (2, 0)]
         forward.resume(unsent(body(1, 2)), lambda _: True)
-        assert journal.heard(("rest", 5), ("span", 5), ("rest", 5))
+        assert journal.notified(("rest", 5), ("span", 5), ("rest", 5))
         assert forward.counts()["forward.held_spans"] == 1
     assert sorted(arrived(backend)) == [(1, 1), (2, 0), (2, 0)]  # a stop leaves it for the next start
 
@@ -158,12 +158,12 @@ def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backen
     with stage(backend, first) as forward:
         take(forward, body(1, 2), Assembly())
         ((root,), _) = forward.waiting(TRACE)
-        assert first.heard(("rest", 1))
+        assert first.notified(("rest", 1))
     with stage(backend, journal) as forward:
         forward.resume(unsent(body(1, 2), waiting=root.ack.cut), lambda _: False)
-        assert journal.heard(("span", 5))
+        assert journal.notified(("span", 5))
         forward.resume(unsent(body(3, 4), waiting=root.ack.cut), lambda _: False)
-        assert journal.heard(("span", 5), ("span", 5), ("rest", 5))
+        assert journal.notified(("span", 5), ("span", 5), ("rest", 5))
     assert sorted(arrived(backend)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
 
@@ -172,13 +172,13 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
     journal, again = Keeper(), Keeper()
     with stage(backend, journal) as forward:
         take(forward, body(1, 2), Assembly())
-        assert journal.heard(("rest", 1))
+        assert journal.notified(("rest", 1))
         roots, copy = forward.waiting(TRACE)
         cut = roots[0].ack.cut
         assert forward.moved(roots, 9)
-        assert journal.heard(("rest", 1), ("span", 1))
+        assert journal.notified(("rest", 1), ("span", 1))
         forward.evaluated(TRACE)
-        assert journal.heard(("rest", 1), ("span", 1), ("span", 9))
+        assert journal.notified(("rest", 1), ("span", 1), ("span", 9))
         assert not forward.moved(roots, 9)
     assert sorted(arrived(backend)) == [(1, 0), (2, 0)]
     with stage(backend, again) as forward:

@@ -35,14 +35,14 @@ def traced(results: str) -> TracerProvider:
 
 
 def tool() -> None:
-    told = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-    with trace.get_tracer("agent").start_as_current_span("execute_tool search", attributes=told):
+    span_attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+    with trace.get_tracer("agent").start_as_current_span("execute_tool search", attributes=span_attributes):
         time.sleep(0.001)
 
 
 def run(name: str) -> Any:
-    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
-    return trace.get_tracer("agent").start_as_current_span(f"invoke_agent {name}", attributes=told)
+    span_attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+    return trace.get_tracer("agent").start_as_current_span(f"invoke_agent {name}", attributes=span_attributes)
 
 
 def agent(name: str) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waiting import wait_until
 
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
@@ -40,13 +40,6 @@ def tools(tracer: Any, parent: Any, count: int, size: int) -> None:
     for n in range(count):
         text = f"{n} ".ljust(size, "x")
         tracer.start_span("execute_tool search", context=context, attributes={**TOOL, "gen_ai.tool.call.arguments": text}).end()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert holds()
 
 
 class Program:
@@ -83,7 +76,7 @@ def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path, caplo
     program.provider.add_span_processor(SimpleSpanProcessor(sent))
     with program.tracer.start_as_current_span("invoke_agent a", attributes=AGENT) as root:
         tools(program.tracer, root, 20, 100_000)
-        eventually(lambda: program.processor.counts()["spans_over_limit"] > 0)
+        wait_until(lambda: program.processor.counts()["spans_over_limit"] > 0)
     here = program.rows()
     program.provider.shutdown()
     assert len(warnings(caplog, "raise the limit", "traces.max_bytes_per_trace")) == 1
@@ -109,7 +102,7 @@ def received(requests: list[Any], results: Path, limits: Any) -> list[dict[str, 
             export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
             for spans in requests:
                 export(encode_spans(spans).SerializeToString(), timeout=10)
-                eventually(lambda: not server.counts()["open_traces"])
+                wait_until(lambda: not server.counts()["open_traces"])
     finally:
         server.stop(5)
     return [json.loads(line) for line in results.read_text().splitlines()]
@@ -126,7 +119,7 @@ def test_beyond_max_bytes_the_oldest_trace_is_evaluated_early_and_once_more_at_i
     for _ in range(3):
         tools(program.tracer, new, 1, 250_000)
     for count, ending in enumerate((new, old), 1):
-        eventually(lambda: program.processor.counts()["reports"] == count)  # noqa: B023
+        wait_until(lambda: program.processor.counts()["reports"] == count)  # noqa: B023
         ending.end()
     assert program.processor.counts()["traces_evicted"] == 1
     rows = {(row["trace_id"], row["revision"]): row for row in program.rows()}
@@ -164,8 +157,8 @@ def test_spans_that_never_end_count(tmp_path: Path):
     root = program.tracer.start_span("invoke_agent a", attributes=AGENT)
     for n in range(30):
         program.tracer.start_span("leak", context=trace.set_span_in_context(root), attributes={"key": f"{n}" * 60_000})
-    eventually(lambda: program.processor.counts().get("traces_evicted", 0) >= 1)
-    eventually(lambda: program.processor.counts()["held_bytes"] < MIB)
+    wait_until(lambda: program.processor.counts().get("traces_evicted", 0) >= 1)
+    wait_until(lambda: program.processor.counts()["held_bytes"] < MIB)
     program.provider.shutdown()
 
 
@@ -186,7 +179,7 @@ def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptu
         tools(tracer, root, 1, 100_000)
         root.end()
         serving.wait(30)
-        eventually(lambda: not any(len(each.spans) > each.measured for each in source._recorder.entries()))
+        wait_until(lambda: not any(len(each.spans) > each.measured for each in source._recorder.entries()))
     counts = source.counts()
     assert 30 < counts["traces_dropped"] < 40
     assert counts["held_bytes"] < 0.8 * MIB

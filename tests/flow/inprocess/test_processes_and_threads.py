@@ -105,8 +105,8 @@ def act(provider: TracerProvider, *names: str) -> None:
     """Runs of the agents."""
     tracer = provider.get_tracer("agent")
     for name in names:
-        told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
-        with tracer.start_as_current_span(f"invoke_agent {name}", attributes=told):
+        agent_attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        with tracer.start_as_current_span(f"invoke_agent {name}", attributes=agent_attributes):
             call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
             with tracer.start_as_current_span("execute_tool search", attributes=call):
                 pass
@@ -194,7 +194,7 @@ class Breaks(SpanProcessor):
 
 
 def test_a_neighbour_that_raises_costs_no_score_where_we_stand_before_it(tmp_path: Path):
-    """The SDK lets its error through to the agent; the run was told to us by then."""
+    """The SDK lets its error through to the agent; we had the run by then."""
     provider, results = TracerProvider(shutdown_on_exit=False), tmp_path / "results.jsonl"
     provider.add_span_processor(processor(results))
     provider.add_span_processor(Breaks())

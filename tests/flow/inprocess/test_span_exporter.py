@@ -256,19 +256,19 @@ def test_a_forked_child_exports_its_own_roots_only(tmp_path: Path):
     exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "5s"}})
     provider, tracer = traced(exporter)
     run_agent(tracer, "parent")
-    told = tmp_path / "child"
+    written = tmp_path / "child"
     child = os.fork()
     if not child:
         try:
             backend.spans.clear()
             run_agent(tracer, "child")
             exporter.force_flush()
-            told.write_text(" ".join(f"{span.name}:{len(results(span))}" for span in backend.spans))
+            written.write_text(" ".join(f"{span.name}:{len(results(span))}" for span in backend.spans))
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     provider.shutdown()
-    assert told.read_text() == "tool:0 child:2"
+    assert written.read_text() == "tool:0 child:2"
     assert [(span.name, len(results(span))) for span in backend.spans] == [("tool", 0), ("parent", 2)]
 
 

@@ -49,7 +49,7 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
     )
 
 
-def told(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
+def as_read(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
     """Everything that the core can learn of a span."""
     trace_id, span_id, (parent, payload, resource_scope), _ = frame
     view = resource_scope.view(payload)
@@ -77,7 +77,7 @@ def test_a_span_reads_alike_in_the_process_and_from_otlp(span: ReadableSpan):
     """Ids, times, status, attributes, events, resource and scope; bytes are base64 text and tuples are lists."""
     (here,) = frames_of([span])
     (there,) = read_traces(encode_spans([span]).SerializeToString()).spans
-    assert told(here) == told(there)
+    assert as_read(here) == as_read(there)
 
 
 @given(spans(), spans())

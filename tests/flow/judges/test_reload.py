@@ -111,9 +111,9 @@ def test_a_key_is_read_again_when_its_file_changes(serve: Callable[..., Any], tm
 
 def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any]):
     """By judge, also across a change of the endpoint; tokens that are not reported are not taken for none."""
-    told = json.dumps({"score": 0.5})
+    half = json.dumps({"score": 0.5})
     endpoint = serve(
-        scripted.Reply(status=503), scripted.answer(told, usage=USAGE), scripted.answer("no", usage=USAGE), scripted.answer(told)
+        scripted.Reply(status=503), scripted.answer(half, usage=USAGE), scripted.answer("no", usage=USAGE), scripted.answer(half)
     )
     tally = Counters()
     clients = Clients(tally.add)

@@ -76,8 +76,8 @@ def test_what_becomes_too_much_is_refused_for_good_over_grpc(start: Any, channel
 def test_some_spans_of_nothing_are_rejected_and_the_others_taken(start: Any, channel: Any, intake: Any, request_of: Any) -> None:
     """As any unusable span is."""
     receiver, bound = start(http=None)
-    told = channel(bound.grpc).unary_unary(METHODS["traces"])(items(1000) + request_of("a").SerializeToString(), timeout=10)
-    assert b"1000 rejected" in told
+    response = channel(bound.grpc).unary_unary(METHODS["traces"])(items(1000) + request_of("a").SerializeToString(), timeout=10)
+    assert b"1000 rejected" in response
     assert intake.names() == ["a"]
     assert receiver.counters.get("rejected_spans") == 1000
 
@@ -120,8 +120,8 @@ def test_spans_of_too_many_attributes_are_rejected_and_the_others_taken(start: A
     """By partial success that names the limit; far more are taken than any sender writes."""
     receiver, bound = start(http=None)
     export = channel(bound.grpc).unary_unary(METHODS["traces"])
-    told = export(crowded("a", 5000) + crowded("b", 4096), timeout=10)
-    assert b"1 rejected, the first: a span has more than 4096 attributes" in told
+    response = export(crowded("a", 5000) + crowded("b", 4096), timeout=10)
+    assert b"1 rejected, the first: a span has more than 4096 attributes" in response
     assert intake.names() == ["b"]
     assert receiver.counters.get("rejected_spans") == 1
 

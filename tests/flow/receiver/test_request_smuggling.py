@@ -19,8 +19,8 @@ def statuses(address: str, data: bytes) -> list[int]:
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
-        told = b"".join(iter(lambda: connection.recv(65536), b""))
-    return [int(each) for each in re.findall(rb"HTTP/1\.1 (\d+) ", told)]
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    return [int(each) for each in re.findall(rb"HTTP/1\.1 (\d+) ", received)]
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event)
     tally, hangs = Counters(), [True, False, True, True]
     limited = guarded(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally)
     outcomes = [limited(RUN) for _ in range(6)]
-    told = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
-    assert told == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
+    kinds = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
+    assert kinds == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
     assert tally.get("scorers.hung", scorer="own") == MOST_HUNG
 
 

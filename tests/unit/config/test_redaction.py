@@ -23,7 +23,7 @@ class Rude:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         ("a\nb", r"'a\nb'"),
         ({2: "more"}, "{2: 'more'}"),
@@ -35,9 +35,9 @@ class Rude:
         (Rude(), "<Rude instance at"),
     ],
 )
-def test_a_value_is_shown_as_python_writes_it(value: Any, told: str) -> None:
+def test_a_value_is_shown_as_python_writes_it(value: Any, expected: str) -> None:
     """As far as there is room."""
-    assert redacted_repr(value).startswith(told)
+    assert redacted_repr(value).startswith(expected)
 
 
 @given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))

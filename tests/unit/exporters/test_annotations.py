@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeLogfire, FakeMlflow, FakePhoenix, serving
+from waiting import wait_until
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.export_queue import ExportQueue
@@ -415,7 +416,7 @@ def test_scores_are_kept_while_the_product_does_not_take_any(product: Any, statu
     product.status = status
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         queue.put([run(0, "scored", "below"), run(1)])
-        wait_for(lambda: counters.get("results.retries") >= 3)
+        wait_until(lambda: counters.get("results.retries") >= 3)
         product.status = 0
         assert queue.drain(10)
     assert len(stored(product)) == counters.get("results.exported") == 3
@@ -442,7 +443,7 @@ def test_refused_credentials_are_logged_once_a_minute_without_them(product: Any,
     headers = {"authorization": "Bearer hunter2"}
     with exporting(made(product, to={"headers": headers})) as (queue, counters):
         queue.put([run()])
-        wait_for(lambda: counters.get("results.retries") >= 4)
+        wait_until(lambda: counters.get("results.retries") >= 4)
         lines = [record.getMessage() for record in caplog.records]
     assert [line for line in lines if "failed (401)" in line] == lines
     assert len(lines) == 1
@@ -495,7 +496,7 @@ def test_a_score_at_which_the_product_fails_again_and_again_is_refused(product: 
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         queue.put([run(0, "below", "scored")])
         numbers = count(1)
-        wait_for(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters"))
+        wait_until(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters"))
         assert queue.drain(10)
     assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [("below", "500")]
     assert counters.get("results.exported") == len(stored(product))
@@ -508,7 +509,7 @@ def test_many_scores_at_which_the_product_fails_hold_up_no_other(product: Any, t
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         queue.put([*bad, *map(run, range(20, 40))])
         numbers = count(40)
-        wait_for(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters") == 20)
+        wait_until(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters") == 20)
         assert queue.drain(10)
     assert {name for _, name in stored(product)} == {"scored"}
     assert counters.get("results.exported") == len(stored(product))
@@ -519,7 +520,7 @@ def test_a_score_waits_for_its_trace_while_others_pass(mlflow: FakeMlflow):
     mlflow.traces = {f"tr-{2:032x}"}
     with exporting(made(mlflow)) as (queue, counters):
         queue.put([run(0, "scored", "below"), run(1)])
-        wait_for(lambda: counters.get("results.exported") == 1)
+        wait_until(lambda: counters.get("results.exported") == 1)
         assert not queue.flush(0.5)
         assert queue.counts()["results.queued{exporter=mlflow}"] == 2
         with mlflow.lock:
@@ -537,7 +538,7 @@ def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path
     with exporting(exporter, tmp_path / "dead", acknowledge=done) as (queue, _):
         report = run(0, "scored", "below")
         queue.put([report])
-        wait_for(lambda: acknowledged)
+        wait_until(lambda: acknowledged)
     assert acknowledged == [report]
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["404, MLflow has no such trace"] * 2
 
@@ -549,7 +550,7 @@ def test_what_was_delivered_after_waiting_leaves_room_for_others(mlflow: FakeMlf
         for number in range(3):
             mlflow.traces = set()
             queue.put([run(number)])
-            wait_for(lambda waited=number: counters.get("results.retries") > waited)
+            wait_until(lambda waited=number: counters.get("results.retries") > waited)
             with mlflow.lock:
                 mlflow.traces = None
             assert queue.drain(10)
@@ -561,9 +562,9 @@ def test_a_later_revision_replaces_one_that_waits_for_its_trace(mlflow: FakeMlfl
     mlflow.traces = set()
     with exporting(made(mlflow)) as (queue, counters):
         queue.put([run(0)])
-        wait_for(lambda: counters.get("results.retries"))
+        wait_until(lambda: counters.get("results.retries"))
         queue.put([with_result(run(0, revision=1), outcome=Scored(0.5, True))])
-        wait_for(lambda: counters.get("results.not_sent", reason="superseded"))
+        wait_until(lambda: counters.get("results.not_sent", reason="superseded"))
         with mlflow.lock:
             mlflow.traces = None
         assert queue.drain(10)
@@ -575,15 +576,7 @@ def test_what_waits_at_the_end_is_written_to_the_dead_letter_file(mlflow: FakeMl
     mlflow.traces = set()
     with exporting(made(mlflow), tmp_path / "dead") as (queue, counters):
         queue.put([run(0)])
-        wait_for(lambda: counters.get("results.retries"))
+        wait_until(lambda: counters.get("results.retries"))
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
         "not delivered before the end (404, MLflow has no such trace)"
     ]
-
-
-def wait_for(holds: Callable[[], Any], timeout_s: float = 20.0) -> None:
-    """Until it holds."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

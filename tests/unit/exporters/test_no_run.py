@@ -80,11 +80,11 @@ def test_a_trace_of_log_records_alone_has_one_line() -> None:
 def test_late_spans_make_another_revision_of_the_line_until_there_is_a_result() -> None:
     """Then nothing more is said."""
     engine, buffer = _engine(), _buffer(span("http"))
-    told = [_judged(engine, buffer)]
+    judged = [_judged(engine, buffer)]
     for late in (span("db", "http"), span("run", "http", attributes=AGENT), span("cache", "http")):
         _push(buffer, late)
-        told.append(_judged(engine, buffer))
-    assert [[(bool(each.no_run), each.revision) for each in reports] for reports in told] == [
+        judged.append(_judged(engine, buffer))
+    assert [[(bool(each.no_run), each.revision) for each in reports] for reports in judged] == [
         [(True, 0)],
         [(True, 1)],
         [(False, 0)],

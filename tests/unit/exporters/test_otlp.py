@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from queued_exporters import otlp_exporters
+from waiting import wait_until
 
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
@@ -136,13 +137,6 @@ def send(sinks: list[Any], *reports: Report) -> list[bool]:
         for report in reports:
             sink.export([report])
     return [sink.flush(5.0) for sink in sinks]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def close(sinks: list[Any]) -> None:
@@ -271,7 +265,7 @@ def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, c
     assert sink.counts() == {"results.queued{exporter=otlp.spans}": 2}
     assert sink.flush(5.0) is False
     with grpc_backend("spans", port=port):
-        until(lambda: sink.flush(5.0))
+        wait_until(lambda: sink.flush(5.0))
         close([sink])
     assert (tally.get("results.exported"), tally.get("exports.recovered")) == (2, 1)
     assert sink.counts() == {"results.queued{exporter=otlp.spans}": 0}

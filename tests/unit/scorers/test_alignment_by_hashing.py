@@ -72,11 +72,13 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
     scorer = create_scorer({"type": "tool_correctness", "match": match, "compare": ["arguments"], "expected": expected})
     runs = [trajectory(*(call(name, arguments=own) for name, own in calls)) for calls in (made, [*made, ("b", {})])]
     before = [scorer(run) for run in runs]
-    told = [(outcome.explanation, outcome.details) for outcome in before]
+    explained = [(outcome.explanation, outcome.details) for outcome in before]
     monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
     other = trajectory(*(call("a", arguments={"x": at, "y": 1}) for at in range(20)))
     assert scorer(other) == Skipped("too many calls to be weighed: 20 expected, 20 made", reason="too_large")
-    assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [(1.0, *each) for each in told]
+    assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [
+        (1.0, *each) for each in explained
+    ]
 
 
 @pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])

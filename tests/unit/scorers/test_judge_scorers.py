@@ -282,8 +282,8 @@ def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
 
 def test_the_prompt_keeps_unicode_as_recorded():
     """Each value on a line of its own, one step further in than what holds it."""
-    told = build_prompt("Judge.", {"output": {"é": ["ß"]}})
-    assert '\n<data>\n{\n "output": {\n  "é": [\n   "ß"\n  ]\n }\n}\n</data>\n' in told
+    prompt_text = build_prompt("Judge.", {"output": {"é": ["ß"]}})
+    assert '\n<data>\n{\n "output": {\n  "é": [\n   "ß"\n  ]\n }\n}\n</data>\n' in prompt_text
 
 
 def test_unrecorded_values_are_not_sent_as_text():
