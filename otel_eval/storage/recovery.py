@@ -281,9 +281,9 @@ class PendingResults:
     def _give_up(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
         failed = replace(report, results=results, pending=(), late=True)
+        aside = self.durable.attempts.set_aside([failed], WHY)  # first: results that are journaled and not delivered are exported
         if not self.durable.late(failed):
             return  # the process ends
-        aside = self.durable.attempts.set_aside([failed], WHY)
         _log.warning(
             "results of trace %s are not waited for again: %s; they are failed and %s",
             failed.trajectory.trace_id,
