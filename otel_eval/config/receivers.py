@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable
 from otel_eval.config.validation import Shape
-from otel_eval.errors import redacted_repr
+from otel_eval.errors import redacted, redacted_repr
 
 __all__ = [
     "Address",
@@ -36,7 +36,7 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or int(found["port"]) > 65535:
-        raise ValueError(f"{redacted_repr(text)} is not host:port; write e.g. 127.0.0.1:4317")
+        raise ValueError(f"{redacted_repr(redacted(text))} is not host:port; write e.g. 127.0.0.1:4317")
     return text
 
 

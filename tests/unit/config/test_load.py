@@ -150,6 +150,7 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ),
         ({"evaluations": scored_by()["evaluations"] * 2}, ["evaluations: the name 'one' is used twice"]),
         ({"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "4317"}}}}}, ["grpc.endpoint: '4317' is not host:port"]),
+        ({"receivers": {"kafka": {"brokers": ["me:pw@host"], "topic": "x"}}}, ["brokers[0]: '***@host' is not host:port"]),
         ({"exporters": {"otlp": {"endpoint": "http://x y:1"}}}, ["exporters.otlp.endpoint: 'http://x y:1' is not a URL"]),
         ({"exporters": {"otlp": {"endpoint": "localhost:4317"}}}, ["exporters.otlp.endpoint: 'localhost:4317' is not a URL"]),
         (
