@@ -324,12 +324,20 @@ class Durable:
                 self._pending[each.result_id] = trace_id
                 self._unfinished[trace_id] += 1
 
-    def late(self, report: Report) -> bool:
-        """Write down results that came later; False if they are not to be exported, because they will be asked for again."""
+    def late(self, report: Report, *, is_set_aside: bool = False) -> bool:
+        """Write down results that came later; False if they are not to be exported, because they will be asked for again.
+
+        Args:
+            is_set_aside: they are in the dead-letter file, and no exporter is to take them.
+        """
         if self._stopping.is_set():
             return False
         written = self._append_evaluated([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
-        if (segment := self._safe(written)) is not None:
+        key = key_of(report)
+        if is_set_aside and key is not None:  # before the wait for the disk: a kill in it must not have them exported as well
+            for exporter in self.takers(report):
+                self._append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, [key])])
+        if (segment := self._safe(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
             for result in report.results:

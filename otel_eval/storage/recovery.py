@@ -281,8 +281,8 @@ class PendingResults:
     def _give_up(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
         failed = replace(report, results=results, pending=(), late=True)
-        aside = self.durable.attempts.set_aside([failed], WHY)  # first: results that are journaled and not delivered are exported
-        if not self.durable.late(failed):
+        aside = self.durable.attempts.set_aside([failed], WHY)  # first: what is journaled would be exported after a kill
+        if not self.durable.late(failed, is_set_aside=aside):
             return  # the process ends
         _log.warning(
             "results of trace %s are not waited for again: %s; they are failed and %s",
@@ -290,10 +290,7 @@ class PendingResults:
             WHY,
             "in the dead-letter file" if aside else "exported",
         )
-        if aside:
-            for exporter in self.durable.takers(failed):
-                self.durable.delivered(exporter, [failed])
-        else:
+        if not aside:
             self.emit(failed)
 
     def _crashes(self, report: Report) -> int:
