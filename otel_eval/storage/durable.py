@@ -333,10 +333,10 @@ class Durable:
         if self._stopping.is_set():
             return False
         written = self._append_evaluated([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
-        key = key_of(report)
-        if is_set_aside and key is not None:  # before the wait for the disk: a kill in it must not have them exported as well
+        if is_set_aside and written is not None:  # before the wait for the disk: a kill in it must not have them exported as well
+            self.expect_delivery(report, written.segment)
             for exporter in self.takers(report):
-                self._append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, [key])])
+                self.delivered(exporter, [report])
         if (segment := self._safe(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
