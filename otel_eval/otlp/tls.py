@@ -43,13 +43,13 @@ class PemFile:
             raise self.unusable("is larger than 4 MiB")
         return content
 
-    def authorities(self) -> str:
-        """The certificates of authorities in the file, as `ssl` takes them.
+    def authorities(self, content: bytes) -> str:
+        """The certificates of authorities in the file, whose content was read, as `ssl` takes them.
 
         Raises:
-            ConfigError: there is none, or `read` fails.
+            ConfigError: there is none.
         """
-        found = self.read().decode("ascii", "replace")
+        found = content.decode("ascii", "replace")
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
         except (ssl.SSLError, ValueError):  # the latter of an empty file
@@ -96,8 +96,9 @@ class ClientTls:
         Raises:
             ConfigError: a file cannot be used.
         """
-        context = ssl.create_default_context(cadata=self.ca.authorities() if self.ca else None)
+        context = ssl.create_default_context(cadata=self.ca.authorities(self.ca.read()) if self.ca else None)
         if self.cert:
+            collect_errors(each.read for each in (self.cert, self.key) if each)  # OpenSSL would not say which file and why
             load_pair(context, self.cert, self.key)
         elif self.key:
             raise ConfigError(f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or neither")
@@ -115,12 +116,11 @@ class ClientTls:
 
 
 def load_pair(context: ssl.SSLContext, cert: PemFile, key: PemFile | None) -> None:
-    """Have a context show a certificate; without `key`, its file has the key, too.
+    """Have a context show a certificate, whose files can be read; without `key`, its file has the key, too.
 
     Raises:
-        ConfigError: a file cannot be used.
+        ConfigError: they hold no pair.
     """
-    collect_errors(each.read for each in (cert, key) if each)
     try:
         # A password is never asked for: without one given, OpenSSL would ask on the terminal.
         context.load_cert_chain(cert.path, key.path if key else None, password=lambda: "")

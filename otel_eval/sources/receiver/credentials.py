@@ -189,16 +189,17 @@ class Certificates:
     def _load(self) -> _Loaded:
         reads: list[Callable[[], bytes]] = [each.read for each in (self._cert, self._key, self._ca) if each]
         chain, key, *further = collect_errors(reads)
-        return _Loaded(self._context(), key, chain, further[0] if further else None, validity_of(chain))
+        authorities = further[0] if further else None
+        return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
 
-    def _context(self) -> ssl.SSLContext:
+    def _context(self, authorities: bytes | None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._version
         context.set_alpn_protocols(["http/1.1"])
         load_pair(context, self._cert, self._key)
-        if self._ca:
+        if self._ca and authorities is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cadata=self._ca.authorities())
+            context.load_verify_locations(cadata=self._ca.authorities(authorities))
         return context
 
     def grpc_credentials(self) -> Any:
