@@ -251,7 +251,7 @@ def _conditions(evaluation: ScorerSet) -> str:
 
 def _line(run: Trajectory, reports: Sequence[Report]) -> str:
     """One run for the log: what it is called, and how its results came out; no content."""
-    outcomes = Counter([type(result.outcome).__name__.lower() for report in reports for result in report.results])
+    outcomes = Counter([outcome_of(result) for report in reports for result in report.results])
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
     matched = ",".join(report.evaluation for report in reports) or "none"
