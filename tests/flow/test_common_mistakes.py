@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -114,8 +114,19 @@ agent(trace.get_tracer("app"), "search").end()
     )
 
 
-def test_the_sampler_is_off(tmp_path: Path):
-    """The sampler is named."""
+SAMPLER: Final = (
+    "no span arrived; its TracerProvider recorded no span (sampler AlwaysOffSampler); "
+    "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"
+)
+SWITCHED_OFF: Final = "no span arrived; OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [("OTEL_TRACES_SAMPLER", "always_off", SAMPLER), ("OTEL_SDK_DISABLED", "True", SWITCHED_OFF)],
+)
+def test_a_variable_switches_tracing_off(variable: str, value: str, why: str, tmp_path: Path):
+    """The sampler is named, or the variable and not the sampler."""
     rows, stderr = run(
         """
 trace.set_tracer_provider(provider)
@@ -123,30 +134,10 @@ provider.add_span_processor(EvalSpanProcessor(RESULTS))
 agent(trace.get_tracer("app"), "search").end()
 """,
         cwd=tmp_path,
-        OTEL_TRACES_SAMPLER="always_off",
+        **{variable: value},
     )
     assert rows == []
-    assert only_line(stderr) == (
-        "nothing was evaluated before the end: no span arrived; its TracerProvider recorded no span (sampler AlwaysOffSampler); "
-        "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"
-    )
-
-
-def test_the_sdk_is_switched_off(tmp_path: Path):
-    """The variable is named, not the sampler."""
-    rows, stderr = run(
-        """
-trace.set_tracer_provider(provider)
-provider.add_span_processor(EvalSpanProcessor(RESULTS))
-agent(trace.get_tracer("app"), "search").end()
-""",
-        cwd=tmp_path,
-        OTEL_SDK_DISABLED="True",
-    )
-    assert rows == []
-    assert only_line(stderr) == (
-        "nothing was evaluated before the end: no span arrived; OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
-    )
+    assert only_line(stderr) == f"nothing was evaluated before the end: {why}"
 
 
 @pytest.mark.parametrize(
