@@ -6,14 +6,17 @@ Requests go over connections that are kept; redirects are not followed.
 from __future__ import annotations
 
 import http.client
+import io
 import os
+import socket
 import ssl
+import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,7 +36,7 @@ class Endpoint:
         endpoint: `http(s)://host:port`; for HTTP the base, to which `/v1/logs` and so on are added.
         protocol: grpc or http/protobuf.
         headers: sent with each request.
-        timeout_s: for one attempt.
+        timeout_s: for one attempt, until its response has arrived.
         compression: gzip or none.
         tls: files for an https endpoint.
         proxy: URL of an HTTP proxy between here and the endpoint; None: the connection is direct. gRPC finds its own.
@@ -144,6 +147,7 @@ class HttpClient:
     def __init__(self, to: Endpoint, headers: Mapping[str, str]) -> None:
         parts = urlsplit(to.endpoint)
         self._connect: Final = _connecting(to, parts)
+        self._timeout_s: Final = to.timeout_s
         # A proxy gets the whole URL of a plain request (RFC 9112, 3.2.2); for https it opens a tunnel.
         proxied = to.proxy if parts.scheme == "http" else None
         place = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
@@ -176,6 +180,10 @@ class HttpClient:
         return self._attempt(self._connect(), method, target, body)
 
     def _attempt(self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None) -> HttpResponse:
+        until = time.monotonic() + self._timeout_s
+        connection.response_class = lambda sock, **options: http.client.HTTPResponse(_Stream(sock, until), **options)  # type: ignore[assignment,arg-type]
+        if connection.sock is not None:
+            connection.sock.settimeout(self._timeout_s)
         try:
             connection.request(method, target, body, self._headers)
             response = connection.getresponse()
@@ -204,6 +212,35 @@ class HttpClient:
         self._closed = True
         while (connection := self._pop()) is not None:
             connection.close()
+
+
+class _Stream(io.RawIOBase):
+    """What arrives on a connection until a monotonic time; the timeout of a socket begins anew with each byte."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._connection, self._until = connection, until
+        self._stream = connection.makefile("rb", buffering=0)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """As of a socket, for `HTTPResponse`."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """As of a stream; raises `TimeoutError` after that time."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._stream.readinto(buffer)
+
+    def close(self) -> None:
+        """The connection is closed when its other users have closed it, too."""
+        self._stream.close()
+        super().close()
 
 
 def credentials_of(parts: SplitResult) -> dict[str, str]:

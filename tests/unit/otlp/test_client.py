@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -160,6 +165,49 @@ def test_an_endpoint_that_does_not_answer_costs_one_timeout(failing: Endpoint, c
     failing.answer(TIMEOUT)
     result = connect(failing.url, timeout_s=0.1).send(request_of("a"))
     assert (result.status, failing.asked) == ("retryable", 1)
+
+
+@contextmanager
+def trickling(before: bytes, drop: bytes) -> Iterator[str]:
+    """The URL of an endpoint that answers the first request, and to the second one sends `drop` again and again."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as thread:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                connection.recv(65536)
+                connection.sendall(before)
+                while not over.wait(0.02):
+                    connection.sendall(drop)
+
+        thread.submit(answer)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            over.set()
+
+
+@pytest.mark.parametrize(
+    ("before", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\nx: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"a"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_a_response_that_never_ends_costs_one_timeout(connect: Connect, before: bytes, drop: bytes) -> None:
+    """Also where each part of it comes in time."""
+    with trickling(before, drop) as url:
+        client = connect(url, timeout_s=0.3)
+        assert client.send(request_of("a")).status == "ok"
+        begun = time.monotonic()
+        assert client.send(request_of("a")) == ExportResult.retryable("timed out")
+        assert time.monotonic() - begun < 2
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf"])
