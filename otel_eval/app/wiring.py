@@ -23,6 +23,7 @@ from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
+from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
 from otel_eval.scorers.judge import named_judges
@@ -258,9 +259,10 @@ class GuardedScorer:
 
 
 def _make_calls(scorer: Scorer, calls: SimpleQueue[_Call | None]) -> None:
-    while (call := calls.get()) is not None:
-        trajectory, outcome = call
-        try:
-            outcome.set_result(checked_outcome(scorer(trajectory)))
-        except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
-            outcome.set_result(failed_from(error))
+    with suppress_tracing():  # spans of an agent that the scorer runs would be evaluated by the scorer, without end
+        while (call := calls.get()) is not None:
+            trajectory, outcome = call
+            try:
+                outcome.set_result(checked_outcome(scorer(trajectory)))
+            except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
+                outcome.set_result(failed_from(error))

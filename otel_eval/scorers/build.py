@@ -293,5 +293,8 @@ class FunctionScorer(AskingScorer):
 
 
 def is_own_scorer(scorer: Scorer) -> bool:
-    """Whether the scorer's code is this package's: not a user's function, class or object, nor what limits one in time."""
-    return type(scorer).__module__.startswith("otel_eval.scorers.") and not isinstance(scorer, FunctionScorer)
+    """Whether the scorer's code is this package's: not a user's function, class or object, nor what limits one in time or is a
+    tree that leads to one.
+    """
+    is_own = type(scorer).__module__.startswith("otel_eval.scorers.") and not isinstance(scorer, FunctionScorer)
+    return is_own and all(map(is_own_scorer, getattr(scorer, "scorers", ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -120,4 +121,23 @@ def test_the_processor_scores_all_runs_by_the_others(hanging: Hanging) -> None:
     assert [value for name, value in kept.scores() if name == "tool_errors"] == [1.0] * 5
     assert [value for name, value in kept.scores() if name == "hanging"] == ["quarantined"] * 2 + ["timeout"] * 3
     assert processor.counts()["scorers.hung{scorer=hanging}"] == 3
+    provider.shutdown()
+
+
+def test_a_scorer_that_a_tree_leads_to_is_limited_too(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree is called on a thread of its own, as the scorer is elsewhere."""
+    monkeypatch.setattr(sys.modules[__name__], "hang", hanging, raising=False)
+    kept = Kept()
+    children = [{"verdict": True, "then": {"scorer": {"type": f"{__name__}:hang"}}}, {"verdict": False, "score": 0}]
+    tree = {"type": "dag", "root": "any", "nodes": {"any": {"type": "binary", "cel": "calls.size() > 0", "children": children}}}
+    scorers = [tree, {"type": "tool_errors"}]
+    provider = TracerProvider(shutdown_on_exit=False)
+    processor = EvalSpanProcessor(
+        {"async_scoring": {"scorer_timeout": "100ms"}, "evaluations": [{"name": "e", "scorers": scorers}]}
+    )
+    provider.add_span_processor(processor)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    run_agents(provider, 1)
+    assert provider.force_flush(10_000)
+    assert kept.scores() == [("dag", "timeout"), ("tool_errors", 1.0)]
     provider.shutdown()

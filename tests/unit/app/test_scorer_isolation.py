@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval.app.wiring import MOST_HUNG, guarded
 from otel_eval.counters import Counters
@@ -89,3 +90,11 @@ def test_a_function_that_ends_the_process_fails() -> None:
     outcome = guarded(of(lambda _: sys.exit("no")), 5.0, Counters())(RUN)
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "SystemExit"
+
+
+def test_what_a_function_does_is_not_traced() -> None:
+    """An agent that it runs would be evaluated by it, too, and so on without end."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    scorer = of(lambda _: provider.get_tracer("agent").start_span("run").is_recording())
+    assert guarded(scorer, 5.0, Counters())(RUN).value == 0.0  # type: ignore[union-attr]
+    assert scorer(RUN).value == 1.0  # type: ignore[union-attr]
