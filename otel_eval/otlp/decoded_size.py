@@ -23,8 +23,8 @@ _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, even
 _PART: Final = 32
 _NESTED: Final = 160  # a list or a map that is no JSON text
 # The tag of a list or a map in an AnyValue; in text * and 2. It is empty, or begins with the tag of its first member after one or
-# two bytes of length.
-_LIST_OR_MAP: Final = re.compile(rb"[*2](?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n)")
+# two bytes of length. One pattern for each tag: a search for one byte is six times as fast as one for either.
+_LISTS_AND_MAPS: Final = [re.compile(tag + rb"(?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n)") for tag in (rb"\*", b"2")]
 _UNMARKED: Final = all_but(b"".join([*_PARTS, *[mark for mark, _ in _JSON]]))
 
 _ORDINARY: Final = 4  # times its bytes: what evaluation makes of ordinary content weighs less
@@ -61,7 +61,8 @@ def excess_size(payload: bytes) -> int:
 def _counted(body: bytes) -> int:
     marks = body.translate(None, _UNMARKED)  # one pass instead of one for each
     json = sum([marks.count(mark) * cost for mark, cost in _JSON])
-    return json + sum(map(marks.count, _PARTS)) * _PART + len(_LIST_OR_MAP.findall(body)) * _NESTED
+    nested = sum([len(pattern.findall(body)) for pattern in _LISTS_AND_MAPS])
+    return json + sum(map(marks.count, _PARTS)) * _PART + nested * _NESTED
 
 
 _GROUP: Final = 160
