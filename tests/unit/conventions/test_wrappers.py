@@ -117,6 +117,6 @@ def test_a_langchain_message_written_as_text_is_opened(text: str, value: Any, fa
 def test_long_texts_that_look_like_messages_are_read_in_linear_time():
     """What a tool answered may be hostile."""
     for text in ("content=" + "[] " * 100_000, "content='" + " name='" * 50_000 + " tool_call_id='"):
-        begun = time.monotonic()
+        begun = time.thread_time()
         unwrap(text, ("langchain_text",))
-        assert time.monotonic() - begun < 2
+        assert time.thread_time() - begun < 2

@@ -351,11 +351,11 @@ def deep(levels):
 )
 def test_what_is_too_large_is_skipped_before_it_costs_anything(expression, run):
     """The evaluator would take seconds, gigabytes or the process."""
-    began = time.perf_counter()
+    began = time.thread_time()
     outcome = scored(expression, run)
     assert isinstance(outcome, Skipped)
     assert outcome.text.startswith("too large: ")
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
 
 
 def test_what_is_not_looked_at_may_be_of_any_size():
@@ -383,9 +383,9 @@ def test_a_loop_that_depends_on_no_other_takes_its_steps_once():
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*b", "(a*)*b", "(x+x+)+y"])
 def test_no_regular_expression_goes_back(pattern):
     """Time is linear in the text: these take others years."""
-    began = time.perf_counter()
+    began = time.thread_time()
     assert scored(f"run.output.matches('{pattern}')", trajectory(output="a" * 200_000 + "!")).value == 0
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ def chain(attributes: dict[str, Any], length: int, **fields: Any) -> ClosedTrace
 @pytest.mark.parametrize("attributes", KINDS[:4] + KINDS[5:], ids=["agents", "models", "tools", "bare tools", "others"])
 def test_a_chain_of_three_thousand_spans_is_read_in_seconds(attributes: dict[str, Any]):
     """Depth costs neither the stack nor the square of itself."""
-    begun = time.monotonic()
+    begun = time.thread_time()
     build(chain(attributes, 3_000), Plan(needs=frozenset({"arguments"})))
-    assert time.monotonic() - begun < 20
+    assert time.thread_time() - begun < 20
 
 
 def test_ten_thousand_nested_tools_of_different_names_are_calls():
@@ -147,7 +147,7 @@ def test_spans_that_are_their_own_ancestors_end_somewhere(attributes: dict[str, 
 def test_five_thousand_runs_under_five_thousand_missing_parents_are_quick():
     """Whether an orphan cuts a run is not asked pair by pair."""
     spans = [span(f"a{n}", f"lost{n}", start_ns=0, end_ns=9, attributes={OP: "invoke_agent"}, remote=False) for n in range(5_000)]
-    begun = time.monotonic()
+    begun = time.thread_time()
     runs = build(closed(*spans), Plan())
     assert {run.trajectory.incomplete != "" for run in runs} == {True}
-    assert time.monotonic() - begun < 20
+    assert time.thread_time() - begun < 20
