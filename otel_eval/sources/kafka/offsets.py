@@ -5,9 +5,10 @@ owner that begins there reads every unfinished trace from its first record.
 
 A trace that is finished may still get late spans behind the watermark. The new owner has no record of the trace, would take
 them for a whole one and give its result another content under the same id. Therefore it reads the ids of a margin before the
-watermark first: they belong to finished traces, and it drops their records. The margin is a length of record time. It has to be
-handed on: an owner that commits shortly after a handover has itself read little but the former owner's margin. So where the
-margin begins is written into the metadata of each commit.
+watermark first: they belong to finished traces, and it drops their records. The margin is a length of record time, and longer if a
+finished trace has records on both sides of the watermark: it begins no later than such a trace. It has to be handed on: an owner
+that commits shortly after a handover has itself read little but the former owner's margin. So where the margin begins is written
+into the metadata of each commit.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class Watermark:
         # Offsets only rise, so the order in which traces are added is the order of their first offsets.
         self._first: dict[bytes, tuple[int, float]] = {}
 
-    def read(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> None:
-        """A record was read that holds spans of these traces; none: nothing depends on it."""
-        for trace_id in trace_ids:
-            self._first.setdefault(trace_id, (offset, time_s))
+    def read(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> int:
+        """A record was read that holds spans of these traces; none: nothing depends on it. The first offset of any of them."""
+        firsts = [self._first.setdefault(trace_id, (offset, time_s))[0] for trace_id in trace_ids]
         self.position = offset + 1
+        return min(firsts, default=offset)
 
     def finish(self, trace_id: bytes) -> None:
         """Nothing read so far of the trace is needed again."""
@@ -74,27 +75,35 @@ class Margin:
     def __init__(self, length_s: float, start: int) -> None:
         self._length_s, self._step_s = length_s, max(length_s / _STEPS, _LEAST_STEP_S)
         self._start = start
-        self._samples: deque[tuple[int, float]] = deque()  # offset, greatest time up to it
+        # Offset, greatest time up to it, and the first offset of any trace with a record from there to the next sample.
+        self._samples: deque[tuple[int, float, int]] = deque()
         self._latest_s = float("-inf")
 
-    def read(self, offset: int, time_s: float) -> None:
-        """A record was read."""
+    def read(self, offset: int, time_s: float, first: int) -> None:
+        """A record was read of traces of which the first record is at the offset `first`."""
         self._latest_s = max(self._latest_s, time_s)
         if not self._samples or self._latest_s - self._samples[-1][1] >= self._step_s:
-            self._samples.append((offset, self._latest_s))
+            self._samples.append((offset, self._latest_s, first))
+        elif first < self._samples[-1][2]:
+            self._samples[-1] = (*self._samples[-1][:2], first)
 
     def start(self, low: int) -> int:
         """Where the margin before a watermark begins; watermarks only rise."""
         samples = self._samples
-        at_low = next((time_s for offset, time_s in reversed(samples) if offset <= low), None)
+        first, at_low = low, None
+        for offset, time_s, reach in reversed(samples):
+            first = min(first, reach)
+            if offset <= low:
+                at_low = time_s
+                break
         if at_low is None:
-            return min(self._start, low)
+            return min(self._start, first)
         while len(samples) > 1 and samples[1][1] < at_low - self._length_s:
             samples.popleft()
         # Until a whole margin was read here, it begins where the former owner's did.
         if samples[0][1] < at_low - self._length_s:
             self._start = samples[0][0]
-        return min(self._start, low)
+        return min(self._start, first)
 
 
 class CommitNote(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from otel_eval.counters import Counters, Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.delivery import Undelivered
+from otel_eval.model import Completeness
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Margin, Start, Watermark
 from otel_eval.sources.kafka.records import DeadRecords, RecordReader, TopicRecord
@@ -105,7 +106,7 @@ class Partition:
         self.is_refused = self.is_blocked = False  # for want of room; because a dead letter cannot be written
         self.committed: tuple[int, int] | None = None
         self._start, self._services = start, services
-        self._finished: dict[bytes, float] = {}  # before the start, by time of the last record
+        self._finished: dict[bytes, tuple[float, int]] = {}  # before the start: time of the last record, offset of the first
         self._undelivered: set[bytes] = set()
 
     # ------------------------------------------------------------------ in
@@ -138,32 +139,40 @@ class Partition:
         """Push these records, or note their trace ids if they are before the start; they go on waiting if the push is refused."""
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:
-            self._learn(records)
+            firsts = self._learn(records)
         else:
             if time_s - before_s >= _TICK_S:
                 self.evaluate()  # what is due before these records must not get their spans
-            if not self._push(records):
+            pushed = self._push(records)
+            if pushed is None:
                 return
+            firsts = pushed
         for record in records:
-            self.margin.read(record.offset, self.clock.record(record.time_s))
+            self.margin.read(record.offset, self.clock.record(record.time_s), firsts[record.offset])
         for _ in records:
             self.waiting.popleft()
 
-    def _learn(self, records: Sequence[TopicRecord]) -> None:
+    def _learn(self, records: Sequence[TopicRecord]) -> dict[int, int]:
         """Remember which traces are finished: records before the start belong to no other."""
         self._services.counters.add("kafka.records_reread", len(records))
-        for record in records:
-            for trace_id in self._services.reader.trace_ids(record):
-                self._remember(trace_id, record.time_s)
+        return {record.offset: self._remember(record) for record in records}
 
-    def _remember(self, trace_id: bytes, time_s: float) -> None:
-        self._finished.pop(trace_id, None)
-        self._finished[trace_id] = time_s
-        if len(self._finished) > self._services.most_ids:
-            del self._finished[next(iter(self._finished))]
+    def _remember(self, record: TopicRecord) -> int:
+        """Note the finished traces of a record; the first offset of any of them."""
+        first = record.offset
+        for trace_id in self._services.reader.trace_ids(record):
+            _, known = self._finished.pop(trace_id, (0.0, record.offset))
+            self._finished[trace_id] = record.time_s, known
+            first = min(first, known)
+            if len(self._finished) > self._services.most_ids:
+                del self._finished[next(iter(self._finished))]
+        return first
 
-    def _push(self, records: Sequence[TopicRecord]) -> bool:
-        """Give the spans of records to the pipeline; False if there is no room for them now."""
+    def _push(self, records: Sequence[TopicRecord]) -> dict[int, int] | None:
+        """Give the spans of records to the pipeline; None if there is no room for them now.
+
+        By the offset of each record, the first offset of any of its traces.
+        """
         services, decided = self._services, [record for record in records if self._finished and self._is_finished(record)]
         offsets = {record.offset for record in decided}
         kept = [record for record in records if record.offset not in offsets]
@@ -173,31 +182,32 @@ class Partition:
                 self.pipeline.spans(found.batch.spans)
         except Overloaded:
             self.is_refused = True
-            return False
+            return None
         if not all(self._refuse(kept[place], why) for place, why in found.refused.items()):
             self.is_blocked = True  # the spans of the others are duplicates when they are taken again
-            return False
+            return None
         self._count(len(kept) - len(found.refused), found.batch)
-        for record, ids in zip(kept, found.trace_ids, strict=True):
-            self.watermark.read(record.offset, record.time_s, ids)
-        self._drop_finished(decided)
+        firsts = {
+            record.offset: self.watermark.read(record.offset, record.time_s, ids)
+            for record, ids in zip(kept, found.trace_ids, strict=True)
+        }
+        firsts |= self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
         self._finish_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
-        return True
+        return firsts
 
     def _is_finished(self, record: TopicRecord) -> bool:
         ids = self._services.reader.trace_ids(record)
         return bool(ids) and all(trace_id in self._finished for trace_id in ids)
 
-    def _drop_finished(self, decided: Sequence[TopicRecord]) -> None:
+    def _drop_finished(self, decided: Sequence[TopicRecord]) -> dict[int, int]:
         """Count the spans of traces that an owner before this one finished, and remember the traces for the next owner."""
         oldest_s = self.clock() - self._services.keep_s
-        while self._finished and (first := next(iter(self._finished.items())))[1] < oldest_s:
+        while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
             del self._finished[first[0]]
         for record in decided:
             self._services.counters.add("kafka.spans", self._services.reader.spans(record), outcome="decided")
-            for trace_id in self._services.reader.trace_ids(record):
-                self._remember(trace_id, record.time_s)
+        return {record.offset: self._remember(record) for record in decided}
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if that is not possible now."""
@@ -224,6 +234,14 @@ class Partition:
         """Evaluate what is due."""
         for _ in range(_MOST_ROUNDS):
             if not self.pipeline.step():
+                return
+
+    def drain(self) -> None:
+        """Evaluate what is open as incomplete, with the records that wait: each time, there is room for more of these."""
+        while True:
+            self.take()
+            self.pipeline.drain(Completeness.OVERFLOW)
+            if not self.waiting or self.is_blocked:
                 return
 
     def _is_undelivered(self, trace_id: bytes) -> bool:

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_eval.assembly import Limits
 from otel_eval.counters import Warnings, total_counts
 from otel_eval.engine import Engine
 from otel_eval.exporters.kafka import ClientLog
-from otel_eval.model import Completeness
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
 from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
@@ -22,6 +21,8 @@ from otel_eval.sources.kafka.records import TopicRecord
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
+
+T = TypeVar("T")
 
 _log = logging.getLogger("otel_eval")
 
@@ -150,14 +151,11 @@ class KafkaSource:
         elapsed_s, self._moved = now - self._moved, now
         is_paused = bool(self._backpressure())
         # Polling calls the rebalance callbacks: what was read of a partition that was just taken away has no owner below.
-        read = self._sorted(messages)
-        for number, records in read.items():
-            self._notice_gap(number, records[0].offset)
+        for number, records in self._sorted(messages).items():
+            self._hold(number, records)
         for partition in list(self._partitions.values()):
-            if is_paused:
-                partition.hold(read.get(partition.number, ()))
-            else:
-                partition.take(read.get(partition.number, ()))
+            if not is_paused:
+                partition.take()
                 partition.idle(elapsed_s)
                 partition.evaluate()
         self._note_ends(messages)
@@ -268,16 +266,21 @@ class KafkaSource:
         return ()
 
     def _begin(self, consumer: Any, committed: Any) -> Start:
-        while True:
-            try:
-                start = self._finder.start(consumer, committed, self._number_of_partitions)
-                break
-            except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
-                self._warnings.say("offsets", "the offsets of %s cannot be read: %s", self._services.topic, _described(error))
-                if self._stopping.wait(_FAILED_S):
-                    return Start(committed.offset, committed.offset)
+        start = self._answer(lambda: self._finder.start(consumer, committed, self._number_of_partitions))
+        if start is None:
+            return Start(committed.offset, committed.offset)
         self._own(committed.partition, start)
         return start
+
+    def _answer(self, ask: Callable[[], T]) -> T | None:
+        """What the cluster knows of offsets, asked again until it answers; None when the process ends."""
+        while not self._stopping.is_set():
+            try:
+                return ask()
+            except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
+                self._warnings.say("offsets", "the offsets of %s cannot be read: %s", self._services.topic, _described(error))
+                self._stopping.wait(_FAILED_S)
+        return None
 
     def _own(self, number: int, start: Start) -> None:
         # One id for every owner: a handover looks like one evaluator, and a split trace like two.
@@ -290,16 +293,23 @@ class KafkaSource:
         made = Partition(number, evaluator, start, self._services, pipeline)
         self._partitions[number] = self._by_evaluator[evaluator] = made
 
+    def _hold(self, number: int, records: Sequence[TopicRecord]) -> None:
+        """Have records wait. They do not come again, so that nothing may fail before all wait."""
+        for record in records:
+            self._notice_gap(number, record.offset)
+            if (partition := self._partitions.get(number)) is not None:
+                partition.hold((record,))
+
     def _notice_gap(self, number: int, offset: int) -> None:
         """Where records were deleted before they were read, what is open is evaluated as incomplete."""
         partition = self._partitions.get(number)
         if partition is None or offset <= partition.expected:
             return
-        first, _ = self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S)
-        if first <= partition.expected:  # a transaction's marker, or what compaction has left out
+        ends = self._answer(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S))
+        if ends is None or ends[0] <= partition.expected:  # a transaction's marker, or what compaction has left out
             return
-        start = self._finder.out_of_range(number, partition.expected, first)
-        partition.pipeline.drain(Completeness.OVERFLOW)
+        start = self._finder.out_of_range(number, partition.expected, ends[0])
+        partition.drain()
         self._disown(number)
         self._own(number, start)
         self._share()

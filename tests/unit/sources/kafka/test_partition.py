@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,6 +196,25 @@ def test_max_age_bounds_the_watermark() -> None:
     low = owner.partition.commit[0]
     assert low > 0
     assert log[-1].time_s - log[low].time_s <= 31.0
+
+
+def test_a_long_trace_that_ends_behind_the_watermark_is_known_to_every_later_owner() -> None:
+    """Its other records are further back than the margin; an owner that knew nothing of them would score the end alone."""
+    limits = replace(WAITS, decision_wait_detached_s=250.0, idle_s=250.0)
+    first, *rest = (each._replace(time_s=each.time_s + 100.0 * (place > 0)) for place, each in enumerate(records(1)))
+    open_too = [each._replace(time_s=each.time_s + 99.5) for each in records(2)[:1]]
+    between = [each for number in range(3, 90) for each in records(number, at_s=number, gap_s=0.01)]
+    log = [each._replace(offset=offset) for offset, each in enumerate([first, *between, *open_too, *rest])]
+    commit, found = (0, 0), list[str]()
+    for at_s in (103.0, 120.0, 140.0):
+        owner = Owner(Start(*commit), limits)
+        log += [each._replace(offset=len(log) + place) for place, each in enumerate(records(int(at_s), at_s=at_s, gap_s=0.01))]
+        owner.partition.take(log[commit[1] :])
+        owner.idle(2.0)
+        found += [report.trajectory.trace_id for report in owner.reports if report.trajectory.outermost]
+        commit = owner.partition.commit
+        assert commit[0] == log.index(open_too[0]._replace(offset=1 + len(between)))
+    assert found.count(trace_id(1).hex()) == 1
 
 
 def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
