@@ -185,6 +185,15 @@ def test_traces_in_what_could_not_be_read_are_skipped_as_incomplete(tmp_path: Pa
     assert len(found) > 1000 * len(SCORERS)
 
 
+def test_of_gzip_that_was_cut_everything_before_the_cut_is_scored(tmp_path: Path):
+    path = tmp_path / "traces"
+    packed = gzip.compress(b"".join(line(span(trace, 1, size=900)).encode() for trace in range(1, 2001)))
+    path.write_bytes(packed[: len(packed) * 3 // 4])
+    found, problems = rows([path])
+    assert [problem.split(": ")[:2] for problem in problems] == [[str(path), "broken gzip"]]
+    assert 1400 * len(SCORERS) < sum(row["reason"] != "incomplete" for row in found) < 1600 * len(SCORERS)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_an_input_too(tmp_path: Path):
     """It can be read only once, and is kept in a temporary file."""

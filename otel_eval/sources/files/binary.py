@@ -78,16 +78,28 @@ def starts_with_row(head: bytes) -> bool:
 
     A single message starts with the tag 10, and as a length that leaves no room for the ids of a span.
     """
-    part = next(_delimited(BytesIO(head)), b"")
+    size, part = next(_delimited(BytesIO(head)), (0, b""))
     try:
-        return _has_items(_message(part))
+        return len(part) == size and _has_items(_message(part))
+    except InputError:
+        return False
+
+
+def starts_with_message(head: bytes) -> bool:
+    """Whether a message stands behind the first tag and its length, which is one byte: so a newline can begin JSON as well."""
+    try:
+        return len(head) > 1 and bool(_message(head[: 2 + head[1]]))
     except InputError:
         return False
 
 
 def frame_row(stream: BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Messages that each follow their length, one by one."""
-    for number, part in enumerate(_delimited(stream), 1):
+    """Messages that each follow their length, one by one, up to one that is not there whole."""
+    for number, (size, part) in enumerate(_delimited(stream), 1):
+        if not size or len(part) < size:
+            on_problem(f"message {number}: it is cut or has no length; nothing after it was read")
+            yield Gap()
+            return
         try:
             yield _message(part)
         except InputError as error:
@@ -98,19 +110,18 @@ def _has_items(batch: SpanBatch) -> bool:
     return bool(batch.spans or batch.logs or batch.own)
 
 
-def _delimited(stream: BufferedIOBase) -> Iterator[bytes]:
-    """Every message that is there whole, up to one of length 0."""
-    while size := _length(stream):
-        if size > MAX_DOCUMENT or len(part := stream.read(size)) < size:
-            return
-        yield part
+def _delimited(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """The length of every message, and what is there of it."""
+    while first := stream.read(1):
+        size = _length(first, stream)
+        yield size, stream.read(size) if size <= MAX_DOCUMENT else b""
 
 
-def _length(stream: BufferedIOBase) -> int:
-    """The length here; 0 at the end, and where there is none."""
-    varint = b""
-    while len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):
+def _length(first: bytes, stream: BufferedIOBase) -> int:
+    """A length: a varint, or four bytes as the Collector's file exporter writes, of which the first is 0; 0 if it is cut."""
+    if first == b"\0":
+        return int.from_bytes(stream.read(3))
+    varint = first
+    while varint[-1] >= 0x80 and len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):
         varint += byte
-        if byte[0] < 0x80:
-            return read_varint(varint, 0)[0]
-    return 0
+    return read_varint(varint, 0)[0] if varint[-1] < 0x80 else 0

@@ -31,6 +31,7 @@ from otel_eval.sources.files.binary import (
     frame_binary,
     frame_row,
     placed,
+    starts_with_message,
     starts_with_row,
 )
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
@@ -40,6 +41,8 @@ HEAD: Final = 256 * 1024
 """Bytes in which the format shows, although log records may be printed before the first span."""
 
 _GZIP: Final = b"\x1f\x8b"
+BROKEN_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading gzip that was cut or damaged raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,8 @@ class Input:
             if stream.peek(2)[:2] != _GZIP:
                 yield stream
                 return
-            member: Any = gzip.GzipFile(fileobj=stream)
-            yield io.BufferedReader(member, HEAD)
+            unzipped: Any = _Unzipped(fileobj=stream)
+            yield io.BufferedReader(unzipped, HEAD)
 
     @contextmanager
     def _raw(self) -> Iterator[io.BufferedReader]:
@@ -111,6 +114,22 @@ class Input:
             yield stream
         finally:
             stream.detach()  # or what is shared would be closed with it
+
+
+class _Unzipped(gzip.GzipFile):
+    """Gives what comes before a broken place, which `read` drops, and raises the error after it."""
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, as the format has to show in it; less only at the end, or before an error."""
+        size = 0
+        try:
+            while size < len(buffer) and (data := self.read1(len(buffer) - size)):
+                buffer[size : size + len(data)] = data
+                size += len(data)
+        except BROKEN_GZIP:
+            if not size:
+                raise
+        return size
 
 
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
@@ -154,7 +173,7 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
                 yield before, batch
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except BROKEN_GZIP as error:
         raise InputError(f"{name}: broken gzip: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
@@ -199,7 +218,7 @@ def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) ->
         return frame_row(stream, on_problem) if starts_with_row(head) else frame_binary(stream, on_problem)
     if head[:1] != _NEWLINE:
         return frame_text(stream, on_problem)
-    return _newline_first(stream, on_problem)
+    return _newline_first(stream, on_problem) if starts_with_message(head) else frame_text(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
@@ -239,7 +258,7 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     if any(_holds(line, dict) for line in ahead):
         return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, on_problem)
     begin = b"\n" * skipped + first + b"".join(ahead)
-    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read(PIECE), b""))), on_problem)
+    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read1(PIECE), b""))), on_problem)
 
 
 def _first_line(stream: io.BufferedIOBase) -> tuple[int, bytes]:

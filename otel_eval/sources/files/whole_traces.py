@@ -12,7 +12,6 @@ import json
 import os
 import re
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
 from otel_eval.sources.files.binary import PIECE, Gap, Notify
-from otel_eval.sources.files.reader import HEAD, Input, is_surely_text, read_pieces
+from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
 _UNREAD: Final = "an input could not be read to its end"
@@ -190,7 +189,7 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
                 return
         for offset, batch in read_pieces(source):
             yield offset + 1, {item[0]: offset for item in (*batch.spans, *batch.logs)}
-    except (InputError, OSError, EOFError, zlib.error):
+    except (InputError, OSError, *BROKEN_GZIP):
         return
 
 
@@ -203,7 +202,7 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
     """Trace ids in JSON of any of the formats, by the offset at which each was found last; in several parts."""
     found: dict[bytes, int] = {}
     kept, start = b"", 0
-    while piece := stream.read(PIECE):
+    while piece := _before_broken(stream):
         text = kept + piece
         for match in _TRACE_ID.finditer(text):
             found[match[1]] = start + match.start()
@@ -213,6 +212,14 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
             yield _decoded(found)
             found = {}
     yield _decoded(found)
+
+
+def _before_broken(stream: BufferedIOBase) -> bytes:
+    """The next piece; none where the input ends or is broken, which is reported when it is parsed."""
+    try:
+        return stream.read1(PIECE)
+    except (OSError, *BROKEN_GZIP):
+        return b""
 
 
 def _decoded(found: dict[bytes, int]) -> dict[bytes, int]:

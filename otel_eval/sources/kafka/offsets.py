@@ -5,10 +5,10 @@ owner that begins there reads every unfinished trace from its first record.
 
 A trace that is finished may still get late spans behind the watermark. The new owner has no record of the trace, would take
 them for a whole one and give its result another content under the same id. Therefore it reads the ids of a margin before the
-watermark first: they belong to finished traces, and it drops their records. The margin is a length of record time, and longer if a
-finished trace has records on both sides of the watermark: it begins no later than such a trace. It has to be handed on: an owner
-that commits shortly after a handover has itself read little but the former owner's margin. So where the margin begins is written
-into the metadata of each commit.
+watermark first: they belong to finished traces, and it drops their records. The margin is a length of record time. It is longer
+if a finished trace has records on both sides of the watermark, and begins no later than that trace. It has to be handed on: an
+owner that commits shortly after a handover has itself read little but the former owner's margin. So where the margin begins is
+written into the metadata of each commit.
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ FORMATS = {
     "one line": json.dumps(otlp("a", "b")),
     "lines": lines(otlp("a"), otlp("b")),
     "lines with blanks and a mark": "\ufeff\n" + lines(otlp("a")) + "\n\n" + lines(otlp("b")),
+    "a blank line first": "\n" + lines(otlp("a"), otlp("b")),
     "a list": [otlp("a"), otlp("b")],
     "snake case": otlp("a", "b", key="resource_spans"),
     "base64 ids": otlp("a", "b", encode=base64_of),
@@ -93,6 +94,7 @@ FORMATS = {
     "tempo, wrapped": {"trace": otlp("a", "b", encode=base64_of)},
     "protobuf": protobuf("a", "b"),
     "delimited protobuf": delimited(protobuf("a"), protobuf("b")),
+    "protobuf of the Collector's file exporter": b"".join(struct.pack(">I", len(each)) + each for each in map(protobuf, "ab")),
 }
 
 
@@ -247,6 +249,15 @@ def test_a_broken_message_does_not_stop_the_others(write: Write) -> None:
     names, problems = read(write(delimited(protobuf("a"), b"\xff\xff", protobuf("b"))))
     assert names == ["a", "b"]
     assert "message 2" in problems[0]
+
+
+@pytest.mark.parametrize("end", [protobuf("b")[:-3], b"", b"\xff" * 12], ids=["cut", "of no length", "no length"])
+def test_a_row_that_breaks_off_is_reported(write: Write, end: bytes) -> None:
+    length = bytes([len(protobuf("b"))]) if end.startswith(b"\n") else b"" if end else bytes(8)
+    names, problems = read(write(delimited(protobuf("a")) + length + end))
+    assert names == ["a"]
+    assert len(problems) == 1
+    assert "message 2: it is cut" in problems[0]
 
 
 UNUSABLE = {
