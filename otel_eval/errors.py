@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -175,7 +175,26 @@ def nearest(word: Any, known: Iterable[Any], *, alike: float = 0.6) -> str | Non
     return small[near[0]] if near else None
 
 
-def did_you_mean(word: Any, known: Sequence[Any]) -> str:
+def did_you_mean(word: Any, known: Collection[Any]) -> str:
     """The end of an error message for an unknown word: `did you mean 'x'?`, or the list of all known words."""
     near = nearest(word, known)
     return f"did you mean {near!r}?" if near else f"choose one of {', '.join(sorted(map(str, known)))}"
+
+
+def unknown_keys(given: Iterable[Any], known: Collection[Any], within: str = "") -> list[str]:
+    """A line for each key that there is not; `within` is the key of the mapping, with a dot."""
+    return [f"{within}{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
+
+
+def wrong_keys(given: Collection[Any], known: Mapping[str, bool]) -> list[str]:
+    """A line for each unknown key, and for each required one that is neither given nor misspelt.
+
+    >>> wrong_keys(["nmae", "at"], {"name": True, "path": True})
+    ["nmae: unknown key; did you mean 'name'?", "at: unknown key; did you mean 'path'?"]
+
+    Args:
+        known: whether each key is required.
+    """
+    misspelt = {nearest(key, known) for key in given if key not in known}
+    missing = [key for key, required in known.items() if required and key not in {*given, *misspelt}]
+    return unknown_keys(given, known) + [f"{key}: is missing; add it" for key in missing]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
+from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
 __all__ = ["LIST", "MAPPING", "Shape", "joined", "lines_of", "twice"]
 
@@ -21,7 +21,6 @@ LIST: Final = "[]"
 MAPPING: Final = "{}"
 _SECRET: Final = frozenset({"headers", "sasl", "username", "password"})  # their values are never shown
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
-_MISSING: Final = "is missing; add it"
 
 
 class Shape(BaseModel):
@@ -60,15 +59,15 @@ class Shape(BaseModel):
         """All problems of the part in one error; pydantic alone would not report contradictions beside unknown keys."""
         if not isinstance(given, Mapping):  # an object, which was validated when it was built, or no part at all
             return handler(given)
-        unknown = [key for key in given if cls.deprecated_keys.get(key, key) not in cls.known_keys()]
-        problems = [f"{key}: unknown key; {did_you_mean(key, [*cls.known_keys()])}" for key in unknown]
-        # A required key that was misspelt is reported once, as what was written.
-        known_missing = {f"{nearest(key, cls.known_keys())}: {_MISSING}" for key in unknown}
+        problems: list[str] = []
+        present = cls._present(given, problems)
+        known = dict.fromkeys(cls.known_keys(), False) | {name: each.is_required() for name, each in cls.model_fields.items()}
+        problems += wrong_keys(present, known)
         try:
-            made = handler(cls._present({key: value for key, value in given.items() if key not in unknown}, problems))
+            made = handler({key: value for key, value in present.items() if key in known})
             problems += () if problems else made.contradictions()
         except ValidationError as error:
-            problems += [line for line in lines_of(error) if line not in known_missing]
+            problems += lines_of(error)
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
         return made
@@ -97,8 +96,8 @@ def _lines(problem: Any) -> list[str]:
     if kind == "value_error":
         cause = problem["ctx"]["error"]
         return [joined(path, each) for each in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])]
-    if kind == "missing":
-        return [f"{path}: {_MISSING}"]
+    if kind == "missing":  # found by `wrong_keys`
+        return []
     value = "the value" if _SECRET.intersection(problem["loc"]) else redacted_repr(problem["input"])
     wanted = problem["msg"].replace("Input should", "it should").replace("dictionary", "mapping").replace("tuple", "list")
     return [f"{path}: {value} is invalid; {wanted}"]

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, nearest, redacted_repr
+from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter
 from otel_eval.scorers.base_scorer import describe_import_error
-from otel_eval.scorers.parameters import unknown_keys
-from otel_eval.scorers.registry import entry_points_of, wrong_parameters
+from otel_eval.scorers.registry import entry_points_of, instance_of, wrong_parameters
 
 GROUP: Final = "otel_eval.exporters"
 
@@ -39,26 +38,8 @@ def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
         raise ConfigError(
             f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter; repair its package"
         )
-    exporter = _made(made, dict(options or {}))
+    if problems := wrong_parameters(made, options or {}):
+        raise ConfigError(*problems)
+    exporter: Exporter = instance_of(made, options or {}, "refused its options")
     exporter.name = name
     return exporter
-
-
-def _made(made: type[Exporter], options: dict[str, Any]) -> Exporter:
-    problems = wrong_parameters(made, options)
-    takes = inspect.signature(made).parameters.values()
-    if all(each.kind is not each.VAR_KEYWORD for each in takes):
-        known = sorted(each.name for each in takes)
-        meant = {nearest(key, known) for key in options if key not in known}
-        missing = [each.name for each in takes if each.default is each.empty and each.name not in {*options, *meant}]
-        problems += unknown_keys(options, known)
-        problems += [f"{key}: missing; add it" for key in missing]
-    if problems:
-        raise ConfigError(*problems)
-    try:
-        return made(**options)
-    except ConfigError:
-        raise
-    except Exception as error:
-        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
-        raise ConfigError(f"refused its options ({why}); see its documentation") from error

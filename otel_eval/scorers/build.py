@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, nearest, redacted_repr
+from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
@@ -21,12 +21,13 @@ from otel_eval.scorers.base_scorer import (
     wrong_return,
 )
 from otel_eval.scorers.judge import AskingScorer
-from otel_eval.scorers.parameters import STRING, Schema, schema_of, unknown_keys
+from otel_eval.scorers.parameters import STRING, Schema, schema_of
 from otel_eval.scorers.registry import (
     ALIASES,
     Registration,
     checked_needs,
     get_scorer,
+    instance_of,
     list_scorers,
     resolve_type,
     wrong_parameters,
@@ -89,7 +90,7 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
 def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
     values, wrong = _read(known, given)
-    problems = _wrong_keys(scorer.type, {key: _is_required(each) for key, each in known.items()}, given) + wrong
+    problems = wrong_keys(given, {key: _is_required(each) for key, each in known.items()}) + wrong
     if problems:
         raise ConfigError(*problems)
     return scorer(**values)
@@ -108,27 +109,18 @@ def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[di
     return values, list(dict.fromkeys(problems))
 
 
-def _wrong_keys(kind: str, known: Mapping[str, bool], given: Mapping[str, Any]) -> list[str]:
-    """A line for each unknown key, and for each required one that is neither given nor misspelt; `known`: key → required."""
-    misspelt = {nearest(key, known) for key in given if key not in known}
-    missing = [key for key, needed in known.items() if needed and key not in given and key not in misspelt]
-    return unknown_keys(given, list(known)) + [f"{key}: missing; {kind} cannot do without it" for key in missing]
-
-
 def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
     """A registered or imported function, or a class that makes one."""
     thing, version = registered.thing, registered.version
     common = parameters_of(FunctionScorer)
     own = {key: value for key, value in given.items() if key not in common}
     values, problems = _read(common, given)
-    takes = _keywords(thing, instance=inspect.isclass(thing))
-    if takes is not None:
-        problems += _wrong_keys(name, dict.fromkeys(common, False) | takes, own)
-    problems += wrong_parameters(thing, own)
+    problems += wrong_parameters(thing, own, besides=common)
     if problems:
         raise ConfigError(*problems)
     if inspect.isclass(thing):
-        thing, own = _instance(name, thing, own, given), {}
+        received = ", ".join(given) or "no parameters"
+        thing, own = instance_of(thing, own, f"type: {name!r} refused {received}"), {}
         if isinstance(thing, Scorer) and not values:
             return thing
         if isinstance(own_version := getattr(thing, "version", None), str):
@@ -155,30 +147,6 @@ def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"type: {name!r} cannot be called with a trajectory ({error}); take one as the first parameter"
         ) from None
-
-
-def _instance(name: str, thing: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    try:
-        return thing(**own)
-    except ConfigError:
-        raise
-    except Exception as error:
-        received = ", ".join(given) or "no parameters"
-        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
-        raise ConfigError(f"type: {name!r} refused {received} ({why}); see its documentation") from error
-
-
-def _keywords(thing: Any, *, instance: bool) -> dict[str, bool] | None:
-    """The keyword parameters of a function (after the trajectory) or a class → required; None if it takes any."""
-    try:
-        parameters = list(inspect.signature(thing).parameters.values())
-    except (TypeError, ValueError):
-        return None
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return None
-    own = parameters if instance else parameters[1:]
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {each.name: each.default is each.empty for each in own if each.kind in named}
 
 
 _PREFIX: Final = "Scorer_"

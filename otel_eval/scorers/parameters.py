@@ -12,7 +12,7 @@ from functools import partial
 from sys import float_info
 from typing import Any, Final, TypeVar
 
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr, unknown_keys
 from otel_eval.globs import glob_matcher
 
 Reader = Callable[[str, Any], Any]
@@ -46,11 +46,6 @@ def schema_of(reader: Reader) -> Schema:
 def invalid_value(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
     """The error for a value that a key cannot hold."""
     return ConfigError(f"{key}: {redacted_repr(value)} is not {expected}; {remedy}")
-
-
-def unknown_keys(given: Iterable[Any], known: Sequence[str], within: str = "") -> list[str]:
-    """A line for each key that there is not; `within` is the key of the mapping, with a dot."""
-    return [f"{within}{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
 
 
 def check_keys(given: Iterable[Any], known: Sequence[str], within: str) -> None:

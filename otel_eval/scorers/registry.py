@@ -8,7 +8,7 @@ from importlib import import_module
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr, wrong_keys
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import describe_import_error
 
@@ -36,6 +36,7 @@ class ScorerFunction(Protocol):
 
 Returned = Outcome | float | bool
 Anything = TypeVar("Anything", bound=ScorerFunction | type)
+T = TypeVar("T")
 
 _NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
 _READ_UNASKED: Final = ("arguments", "results", "content", "tokens")  # for a scorer that does not say what it needs
@@ -224,14 +225,48 @@ def refused_return(thing: Any) -> str:
     return "" if _may_be_outcome(declared) else _written(declared)
 
 
-def wrong_parameters(thing: Any, given: Mapping[str, Any]) -> list[str]:
-    """A line for each given parameter whose value the annotation of the function, or of the class's `__init__`, excludes."""
+def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str) -> T:
+    """What a class of another package makes of parameters; `refused` begins the error if it makes nothing.
+
+    Raises:
+        ConfigError: it raised.
+    """
+    try:
+        return thing(**given)
+    except ConfigError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
+        raise ConfigError(f"{refused} ({why}); see its documentation") from error
+
+
+def wrong_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()) -> list[str]:
+    """What is wrong with parameters for a function, behind the trajectory, or for a class: unknown, missing, of another type.
+
+    Args:
+        besides: further keys that may be given with them.
+    """
+    takes = _keywords(thing)
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
-    return [
+    keys = [] if takes is None else wrong_keys(given, dict.fromkeys(besides, False) | takes)
+    return keys + [
         f"{key}: {redacted_repr(value)} is not {_written(hints[key])}, its annotation; write a value of that type"
         for key, value in given.items()
         if key in hints and not _fits(value, hints[key])
     ]
+
+
+def _keywords(thing: Any) -> dict[str, bool] | None:
+    """The keyword parameters of a function (after the trajectory) or a class → required; None if it takes any."""
+    try:
+        parameters = list(inspect.signature(thing).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    own = parameters if inspect.isclass(thing) else parameters[1:]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {each.name: each.default is each.empty for each in own if each.kind in named}
 
 
 def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from math import fsum
 from os import PathLike, fspath
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors, redacted_repr
+from otel_eval.errors import ConfigError, collect_errors, redacted_repr, unknown_keys
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer
-from otel_eval.scorers.parameters import STRING, invalid_value, text, unknown_keys, with_schema
+from otel_eval.scorers.parameters import STRING, invalid_value, text, with_schema
 
 Agreement = Callable[[Any, Any], float]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.errors import ConfigError, collect_errors, unknown_keys
 from otel_eval.model import UNRECORDED, Unnamed
 from otel_eval.scorers.alignment.lcs import Prepared, prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
-from otel_eval.scorers.parameters import STRING, Schema, invalid_value, unknown_keys, with_schema
+from otel_eval.scorers.parameters import STRING, Schema, invalid_value, with_schema
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 
 

@@ -94,7 +94,7 @@ def service() -> Iterator[Service]:
     [
         ({"polite_http": {"url": "http://127.0.0.1:1/", "timeout": 2}}, ""),
         ({"polite_http": {"ulr": "http://127.0.0.1:1/"}}, "exporters.polite_http.ulr: unknown key; did you mean 'url'?"),
-        ({"polite_http": None}, "exporters.polite_http.url: missing; add it"),
+        ({"polite_http": None}, "exporters.polite_http.url: is missing; add it"),
         ({"polite_http": {"url": "x", "timeout": "soon"}}, "exporters.polite_http.timeout: 'soon' is not float"),
         ({"polite_http": ["url"]}, "exporters.polite_http: ['url'] is not a mapping"),
         ({"polite_htpp": {"url": "x"}}, "exporters.polite_htpp: unknown key; did you mean 'polite_http'?"),

@@ -144,8 +144,8 @@ def test_a_class_is_built_from_its_parameters():
     ("spec", "message"),
     [
         ({"type": "test.class", "limits": 1}, "did you mean 'limit'?"),
-        ({"type": "test.class"}, "limit: missing"),
-        ({"type": "test.given"}, "returned: missing"),
+        ({"type": "test.class"}, "limit: is missing"),
+        ({"type": "test.given"}, "returned: is missing"),
         ({"type": "test.share_of_a", "name_off": "b"}, "did you mean 'name_of'?"),
         ({"type": "test.share_of_a", "threshold": 2}, "threshold: 2"),
     ],
