@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_eval.watched_files import Stamp, file_stamp, read_regular_file
+from otel_eval.watched_files import Stamp, file_stamp, read_small_file
 
 Record = Mapping[str, Any]
 LIMIT: Final = 64 * 2**20
@@ -170,7 +170,10 @@ class Dataset:
         # Noted before the file is read: if it changes meanwhile, the next look sees another stamp and reads it again.
         self._stamp = stamp
         try:
-            self._records, self._lines = parse_records(_read(self.path), self.path.suffix.lower(), self._column)
+            raw = read_small_file(
+                self.path, LIMIT, lambda why: InvalidDataset(f"{why}; name a file of at most 64 MiB of records")
+            )
+            self._records, self._lines = parse_records(raw, self.path.suffix.lower(), self._column)
             self._error = None
         except InvalidDataset as error:
             self._error = error
@@ -181,13 +184,3 @@ class Dataset:
             return
         self.broken += 1
         _log.warning("%s: %s; the records read before stay in use", self.path, self._error)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        raw = read_regular_file(path, LIMIT)
-    except OSError as error:
-        raise InvalidDataset(f"cannot be read ({error.strerror}); name a file of records") from None
-    if len(raw) > LIMIT:
-        raise InvalidDataset(f"is larger than {LIMIT // 2**20} MiB; split it")
-    return raw

@@ -30,21 +30,26 @@ def file_stamp(file: str | PathLike[str]) -> Stamp | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def read_regular_file(file: str | PathLike[str], most: int) -> bytes:
-    """What it holds, or the first `most` bytes and one more.
+def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[str], Exception]) -> bytes:
+    """What a file of at most so many bytes holds.
 
     A read from a pipe could wait forever and a device has no end: only regular files are read.
 
-    Raises:
-        OSError: it cannot be read, or is no file.
+    Args:
+        unusable: makes the error that is raised of why the file cannot be read.
     """
     try:
         with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "no regular file")
-            return opened.read(most + 1)
+            content = opened.read(most + 1)
+    except OSError as error:
+        raise unusable(f"cannot be read ({error.strerror})") from None
     except ValueError:
-        raise OSError(errno.EINVAL, "not a path") from None
+        raise unusable("cannot be read (not a path)") from None
+    if len(content) > most:
+        raise unusable(f"is larger than {most // 2**20} MiB" if most >= 2**20 else f"is larger than {most // 2**10} KiB")
+    return content
 
 
 Held = TypeVar("Held")

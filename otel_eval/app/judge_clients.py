@@ -19,7 +19,7 @@ from otel_eval.config.validation import joined, lines_of
 from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.judge import Judge, resolve_judge
-from otel_eval.watched_files import WatchedFiles, read_regular_file
+from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
@@ -124,10 +124,10 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
         key = os.environ.get(given.api_key_env, "")
     elif given.api_key_file is not None:
         where, remedy = f"{where}.api_key_file: {given.api_key_file!r}", "name a file that holds it"
-        try:
-            key = read_regular_file(given.api_key_file, _LONGEST_KEY).decode("utf-8", "replace")
-        except OSError as error:
-            raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file that holds the key") from None
+        raw = read_small_file(
+            given.api_key_file, _LONGEST_KEY, lambda why: ConfigError(f"{where} {why}; name a file that holds the key")
+        )
+        key = raw.decode("utf-8", "replace")
     else:
         return None
     key = key.strip()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.watched_files import read_regular_file
+from otel_eval.watched_files import read_small_file
 
 _LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
@@ -35,13 +35,7 @@ class PemFile:
         Raises:
             ConfigError: it cannot be read, or is too large for a file of certificates.
         """
-        try:
-            content = read_regular_file(self.path, _LARGEST)
-        except OSError as error:
-            raise self.unusable(f"cannot be read ({error.strerror})") from None
-        if len(content) > _LARGEST:
-            raise self.unusable("is larger than 4 MiB")
-        return content
+        return read_small_file(self.path, _LARGEST, self.unusable)
 
     def authorities(self, content: bytes) -> str:
         """The certificates of authorities in the file, whose content was read, as `ssl` takes them.

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.otlp.tls import PemFile, Validity, load_pair, validity_of
-from otel_eval.watched_files import WatchedFiles, read_regular_file
+from otel_eval.watched_files import WatchedFiles, read_small_file
 
 _log = logging.getLogger("otel_eval")
 
@@ -80,13 +80,7 @@ class BearerTokens:
 def _tokens(file: str, where: str) -> list[bytes]:
     """The digests of the tokens in a file."""
     where = f"{where}.token_files: {file!r}"
-    remedy = "name a file with one token a line"
-    try:
-        raw = read_regular_file(file, _MOST_TOKENS)
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be read ({error.strerror}); {remedy}") from None
-    if len(raw) > _MOST_TOKENS:
-        raise ConfigError(f"{where} is larger than 64 KiB; {remedy}")
+    raw = read_small_file(file, _MOST_TOKENS, lambda why: ConfigError(f"{where} {why}; name a file with one token a line"))
     lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
     if not any(lines):
         raise ConfigError(f"{where} is empty; write one token a line")
