@@ -54,15 +54,7 @@ class InputError(OtelEvalError, ValueError):
 
 
 class Overloaded(OtelEvalError):
-    """Intake is full for now.
-
-    Attributes:
-        retry_after_s: how long the client should wait before it retries, in seconds.
-    """
-
-    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    """Intake is full for now; the client should retry in a second."""
 
 
 class RequestTooLarge(OtelEvalError):

@@ -40,7 +40,6 @@ class ExportResponse:
     status: ExportStatus
     message: str = ""
     rejected: int = 0
-    retry_after_s: float = 0.0
 
 
 _GROWTH: Final = 4
@@ -79,9 +78,6 @@ class ReceiverLimits:
     def most_bytes(self) -> int:
         """What one request may take: what a body of the greatest size becomes that holds ordinary spans; more is refused."""
         return max(self.max_inflight_bytes, _GROWTH * self.max_body_bytes)
-
-
-_RETRY_S: Final = 1.0
 
 
 class InternalError(Exception):
@@ -167,10 +163,10 @@ class ExportHandler:
             return ExportResponse(ExportStatus.TOO_LARGE, str(error))
         except Overloaded as error:
             add_counts(self._counters, transport, refused_requests=1)
-            return ExportResponse(ExportStatus.RETRYABLE, str(error), retry_after_s=error.retry_after_s)
+            return ExportResponse(ExportStatus.RETRYABLE, str(error))
         except InternalError:
             add_counts(self._counters, transport, internal_errors=1)
-            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry", retry_after_s=_RETRY_S)
+            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry")
 
     def take(
         self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]

@@ -24,7 +24,7 @@ from otel_eval.sources.receiver.deadlines import Deadlines
 from otel_eval.sources.receiver.decompression import decompress, detect_compression
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
-from otel_eval.sources.receiver.responses import retry_info, status, success
+from otel_eval.sources.receiver.responses import RETRY_INFO, status, success
 from otel_eval.wire import sized
 
 _SERVICES: Final = {
@@ -191,7 +191,7 @@ def _refuse(context: Any, answer: ExportResponse) -> None:
     trailers = [("grpc-status-details-bin", status(answer).SerializeToString())]
     if answer.status is ExportStatus.RETRYABLE:
         # The Python exporter looks for the delay here and nowhere else.
-        trailers.append(("google.rpc.retryinfo-bin", retry_info(answer.retry_after_s).SerializeToString()))
+        trailers.append(("google.rpc.retryinfo-bin", RETRY_INFO.SerializeToString()))
     context.set_trailing_metadata(trailers)
     context.abort(_CODES[answer.status], answer.message)
 

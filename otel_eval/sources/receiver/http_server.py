@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,7 +17,7 @@ from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
 from otel_eval.sources.receiver.memory import Reservation
-from otel_eval.sources.receiver.responses import serialized, status, success
+from otel_eval.sources.receiver.responses import RETRY_S, serialized, status, success
 
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
@@ -108,7 +107,7 @@ class _OtlpHandler(ConnectionHandler):
         self.close_connection = self.close_connection or self.unread
         extra = {}
         if answer.status is ExportStatus.RETRYABLE:
-            extra["Retry-After"] = str(max(1, math.ceil(answer.retry_after_s)))
+            extra["Retry-After"] = str(RETRY_S)
         self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, status(answer)), extra)
 
     def _not_allowed(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from google.protobuf import json_format
+from google.protobuf import duration_pb2, json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
@@ -26,6 +26,9 @@ _CODES: Final = {
     ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
     ExportStatus.RETRYABLE: code_pb2.UNAVAILABLE,
 }
+RETRY_S: Final = 1
+"""How long a client should wait before it retries."""
+RETRY_INFO: Final = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=RETRY_S))
 
 
 def success(signal: Signal, encoding: Encoding, answer: ExportResponse) -> bytes:
@@ -38,13 +41,6 @@ def success(signal: Signal, encoding: Encoding, answer: ExportResponse) -> bytes
     return serialized(encoding, response)
 
 
-def retry_info(delay_s: float) -> Any:
-    """The delay before a retry."""
-    info = error_details_pb2.RetryInfo()
-    info.retry_delay.FromNanoseconds(int(delay_s * 1_000_000_000))
-    return info
-
-
 def status(answer: ExportResponse) -> Any:
     """A google.rpc.Status of an answer that is no success.
 
@@ -53,7 +49,7 @@ def status(answer: ExportResponse) -> Any:
     """
     message = status_pb2.Status(code=_CODES[answer.status], message=answer.message)
     if answer.status is ExportStatus.RETRYABLE:
-        message.details.add().Pack(retry_info(answer.retry_after_s))
+        message.details.add().Pack(RETRY_INFO)
     if answer.status is ExportStatus.INVALID:
         violation = error_details_pb2.BadRequest.FieldViolation(description=answer.message)
         message.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))

@@ -28,7 +28,7 @@ class ListIntake:
 
     def __init__(self) -> None:
         self.taken: list[SpanBatch] = []
-        self.retry_after_s: float | None = None
+        self.full = False
         self.broken = False
         self.entered = threading.Semaphore(0)
         self.gate = threading.Event()
@@ -37,8 +37,8 @@ class ListIntake:
     def spans(self, framed: SpanBatch) -> None:
         self.entered.release()
         assert self.gate.wait(10)
-        if self.retry_after_s is not None:
-            raise Overloaded("full", retry_after_s=self.retry_after_s)
+        if self.full:
+            raise Overloaded("full")
         if self.broken:
             raise ZeroDivisionError("a fault of ours")
         self.taken.append(framed)

@@ -68,12 +68,12 @@ def test_bad_data_is_an_invalid_argument(start: Any, channel: Any, method: str) 
 def test_overload_says_when_to_retry(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
     """UNAVAILABLE, with RetryInfo in both places where exporters look."""
     receiver, bound = start()
-    intake.retry_after_s = 2.5
+    intake.full = True
     error = refused(channel(bound.grpc), request_of("a", "b").SerializeToString())
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     info = error_details_pb2.RetryInfo()
     assert details(error).details[0].Unpack(info)
-    assert info.retry_delay.ToTimedelta().total_seconds() == 2.5
+    assert info.retry_delay.ToTimedelta().total_seconds() == 1
     trailer = dict(error.trailing_metadata())["google.rpc.retryinfo-bin"]
     assert error_details_pb2.RetryInfo.FromString(trailer) == info
     assert receiver.counts()["refused_spans"] == {"grpc": 2}

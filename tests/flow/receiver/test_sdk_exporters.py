@@ -109,12 +109,12 @@ def test_exporters_retry_after_overload(
 ) -> None:
     """When they were told to, and nothing is lost: the way out of overload needs no restart."""
     receiver, bound = start()
-    intake.retry_after_s = 0.2
+    intake.full = True
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter(bound), schedule_delay_millis=10))
     provider.get_tracer("agent").start_span("a").end()
     assert intake.entered.acquire(timeout=10)  # it was refused once
-    intake.retry_after_s = None
+    intake.full = False
     provider.shutdown()
     assert intake.names() == ["a"]
     counts = receiver.counts()
