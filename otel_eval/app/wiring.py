@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from queue import SimpleQueue
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
@@ -28,6 +27,7 @@ from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
 from otel_eval.scorers.judge import named_judges
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from otel_eval.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
@@ -200,8 +200,6 @@ def _literal(pattern: str) -> str:
     return pattern if _WILD.isdisjoint(pattern) else ""
 
 
-_Call = tuple[Trajectory, "Future[Outcome]"]
-
 MOST_HUNG: Final = 3
 """Runs on which a scorer may hang before it is no longer called: each of them costs a thread until the process ends."""
 
@@ -233,24 +231,23 @@ class GuardedScorer:
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
         self._scorer, self._limit_s, self._counters = scorer, limit_s, counters
-        self._calls: SimpleQueue[_Call | None] | None = None  # of the thread that makes them
+        self._worker: WorkerThread | None = None
         self._times = 0
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The scorer's outcome, or a failure if it does not return in time."""
         if self._times >= MOST_HUNG:
             return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_HUNG} runs")
-        if self._calls is None:
-            self._calls = SimpleQueue()
-            name = f"otel-eval-{self.name}"
-            threading.Thread(target=_make_calls, args=(self._scorer, self._calls), name=name, daemon=True).start()
+        worker = self._worker = self._worker or WorkerThread(f"otel-eval-{self.name}", f"scorer {self.name} was not called")
         outcome: Future[Outcome] = Future()
-        self._calls.put((trajectory, outcome))
+        worker.put(partial(_score, self._scorer, trajectory, outcome))
+        if not worker.ensure():
+            worker.serve_here()
         try:
             return outcome.result(self._limit_s)
         except TimeoutError:
-            self._calls.put(None)  # the thread ends by itself should the call ever return
-        self._calls = None
+            worker.end()  # by itself, should the call ever return
+        self._worker = None
         self._times += 1
         self._counters.add("scorers.hung", scorer=self.name)
         effect = "it is no longer called" if self._times >= MOST_HUNG else "this run goes without it"
@@ -258,11 +255,9 @@ class GuardedScorer:
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 
-def _make_calls(scorer: Scorer, calls: SimpleQueue[_Call | None]) -> None:
+def _score(scorer: Scorer, trajectory: Trajectory, outcome: Future[Outcome]) -> None:
     with suppress_tracing():  # spans of an agent that the scorer runs would be evaluated by the scorer, without end
-        while (call := calls.get()) is not None:
-            trajectory, outcome = call
-            try:
-                outcome.set_result(checked_outcome(scorer(trajectory)))
-            except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
-                outcome.set_result(failed_from(error))
+        try:
+            outcome.set_result(checked_outcome(scorer(trajectory)))
+        except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
+            outcome.set_result(failed_from(error))
