@@ -259,7 +259,8 @@ class BaseScorer:
     def _unsure(self, trajectory: Trajectory) -> Skipped | None:
         """Skips a run with a call of which it is unknown whether it failed."""
         for position, call in enumerate(trajectory.calls):
-            if call.failure_unknown and (self.keeps is None or self.keeps(call.name)):
+            # A scorer of spans leaves out those of failed calls; a call from messages has none.
+            if call.failure_unknown and (self.reads_calls or call.span_id) and (self.keeps is None or self.keeps(call.name)):
                 why = f"whether {tool(call.name)} ({position}) failed is unknown: its result was not recorded"
                 return Skipped(why, reason="not_recorded")
         return None

@@ -222,6 +222,11 @@ class ClassifiedTrace:
         """The table that knew the span."""
         return self.readings[place].table
 
+    def records_tools(self, place: int) -> bool:
+        """Whether each tool call of the span's instrumentation leaves a span."""
+        table = self.readings[place].table
+        return (table is not None and table.tool_spans is True) or self.plan.declared(self.resource_scopes[place].scope_name)
+
     def end(self, place: int) -> int:
         """Where the subtree of the span ends."""
         return place + self.tree.size[place]

@@ -157,13 +157,11 @@ class TraceMessages:
         requests: list[tuple[int, ToolRequest]] = []
         seen: set[str] = set()
         for place in sources:
-            table = self._read.table(place)
-            for request in self.of_span(place).requests:
-                if table is None or not table.is_request(request.name) or request.call_id in seen:
-                    continue
+            for request in self._made(place, spans_expected=bool(models)):
+                if request.call_id not in seen:
+                    requests.append((place, request))
                 if request.call_id:
                     seen.add(request.call_id)
-                requests.append((place, request))
         if not requests:
             return []
         messages = self._joined([*models, *agents], [])
@@ -174,6 +172,19 @@ class TraceMessages:
             (place, _recovered(request, call_id, messages, needs))
             for (place, request), call_id in zip(requests, ids, strict=True)
         ]
+
+    def _made(self, place: int, *, spans_expected: bool) -> list[ToolRequest]:
+        """The requests of a span that count as calls in a run without tool spans.
+
+        Where each call of the agent would have left a span, only those count whose tool the model's provider ran: the others
+        were refused, or wait for an approval.
+        """
+        read, table, held = self._read, self._read.table(place), self.of_span(place)
+        agent = place if read.kinds[place] is Kind.AGENT else read.agent_above[place]
+        requests = [each for each in held.requests if table is not None and table.is_request(each.name)]
+        if spans_expected and agent >= 0 and read.records_tools(agent):
+            return [each for each in requests if each.call_id in held.executed]
+        return requests
 
     def _repeats(self, place: int) -> bool:
         """Whether the model span describes the same model call as one around it (framework and client)."""

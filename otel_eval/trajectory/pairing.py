@@ -25,6 +25,7 @@ class SpanMessages:
         requests: calls requested in the span; earlier: requests from before it; results: what came back.
         recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
         broken: a call was requested whose name was not recorded.
+        executed: ids of calls whose result is in the span's own output, because the model's provider ran the tool.
     """
 
     requests: list[ToolRequest] = field(default_factory=list)
@@ -32,15 +33,17 @@ class SpanMessages:
     results: list[ToolResult] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
+    executed: set[str] = field(default_factory=set)
 
     def add(self, side: Side, mentions: Sequence[ToolRequest | ToolResult], *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
         requests = [each for each in mentions if isinstance(each, ToolRequest)]
-        if len(requests) < len(mentions):
-            self.results += [each for each in mentions if isinstance(each, ToolResult)]
+        results = [each for each in mentions if isinstance(each, ToolResult)] if len(requests) < len(mentions) else []
+        self.results += results
         if side is not Side.OUTPUT:
             self.earlier += [each for each in requests if each.name or each.call_id]
             return
+        self.executed.update(each.call_id for each in results if each.call_id)
         self.requests += [each for each in requests if each.name]
         self.broken = self.broken or not all(each.name for each in requests)
         self.recorded = not self.broken and (self.recorded or conclusive)

@@ -70,9 +70,9 @@ class UnknownCalls:
 
     def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
         """Why it is unknown whether the run made calls, if nothing recorded any."""
-        if run.first in agents and self._records(run.first):
+        if run.first in agents and self._read.records_tools(run.first):
             return ""
-        if not models and any(self._records(place) for place in agents):
+        if not models and any(self._read.records_tools(place) for place in agents):
             return ""
         open_question = next((place for place in models if not self._asked_nothing(place)), None)
         if models and open_question is None:
@@ -86,14 +86,9 @@ class UnknownCalls:
         One that ended in order to call tools was answered by an agent or a handoff then.
         """
         agent = self._read.agent_above[place]
-        if self._records(place) or (agent >= 0 and self._records(agent)):
+        if self._read.records_tools(place) or (agent >= 0 and self._read.records_tools(agent)):
             return True
         return self._conversation.of_span(place).recorded or self._finish(place) is not Finish.UNKNOWN
-
-    def _records(self, place: int) -> bool:
-        """Whether each tool call of the span's instrumentation leaves a span."""
-        table = self._read.table(place)
-        return (table is not None and table.tool_spans is True) or self._read.plan.declared(self._scope_name(place))
 
     def _gap(self, run: Candidate) -> int | None:
         """The first model span of the run that asked for tools of which there is no trace."""
@@ -109,7 +104,7 @@ class UnknownCalls:
         readings = self._read.readings
         suspects = [place for place in self._read.model_calls if (table := readings[place].table) is None or not table.tool_spans]
         if self._read.plan.records_tool_spans:
-            suspects = [place for place in suspects if not self._records(place)]
+            suspects = [place for place in suspects if not self._read.records_tools(place)]
         if not suspects:
             return []
         answers, models = self._answers(), self._starts(self._read.model_calls)

@@ -109,7 +109,7 @@ def _expressions(run: Trajectory) -> list[str]:
         'calls.filter(c, c.result != "").size() == 2',
         "run.input_tokens + run.output_tokens > 10",
         "run.model_calls == 1",
-        'calls[0].name == "get_weather" && calls[0].duration_ms >= 0.0',
+        *['calls[0].name == "get_weather" && calls[0].duration_ms >= 0.0' for _ in run.calls[:1]],
     ]
 
 

@@ -130,9 +130,10 @@ STRANDS: Final = replace(
     GEN_AI,
     name="strands",
     source="strands-agents 1.62 telemetry/tracer.py: content in span events by default, in attributes with the "
-    "gen_ai_latest_experimental opt-in; E: default",
+    "gen_ai_latest_experimental opt-in; a graph or swarm runs several agents; 0.2 writes `tool.status`; E: default, 0.2.1",
     scopes=("strands.*|strands-agents*",),
-    errors=(Mark("gen_ai.tool.status", "error"),),
+    rules=(Rule(Kind.AGENT, OPERATION, "invoke_graph|invoke_swarm"), *RULES),
+    errors=(Mark("gen_ai.tool.status", "error"), Mark("tool.status", "error")),
     events=(
         EventRow("gen_ai.tool.message", Field.ARGUMENTS, "content"),
         EventRow("gen_ai.tool.message", Field.CALL_ID, "id"),
@@ -145,10 +146,17 @@ STRANDS: Final = replace(
 GOOGLE_ADK: Final = replace(
     GEN_AI,
     name="google_adk",
-    source="google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); E: 2.13 default",
+    source="google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); up to 1.14 an agent is known by its "
+    "span's name only, and so is a tool that raised; E: 1.14, 1.39, 2.13 default",
     # OpenInference moves the spans to its own scope and leaves some of them as they were.
     scopes=("gcp.vertex.agent|openinference.instrumentation.google_adk*",),
-    rules=(*RULES, Rule(Kind.AGENT, name="invocation"), Rule(Kind.MODEL, name="call_llm")),
+    rules=(
+        *RULES,
+        Rule(Kind.AGENT, name="invocation|agent_run [*"),
+        Rule(Kind.MODEL, name="call_llm"),
+        Rule(Kind.TOOL, name="execute_tool *"),
+    ),
+    agent_span_name=("agent_run [*]", *GEN_AI.agent_span_name),
     fields=with_fields(
         FIELDS,
         arguments=("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args"),
@@ -157,12 +165,12 @@ GOOGLE_ADK: Final = replace(
     ),
     messages=(*MESSAGES, MessageRow("gcp.vertex.agent.llm_response"), MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY)),
     # An additional span merges the results of parallel calls.
-    not_calls=frozenset({"(merged tools)"}),
+    not_calls=frozenset({"(merged tools)", "(merged)"}),
     # Written instead of the content when it is not captured.
     placeholders={
         **PLACEHOLDERS,
         "gcp.vertex.agent.tool_call_args": frozenset({"{}"}),
-        "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>"}),
+        "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>", '{"result": "<not specified>"}'}),
     },
     tool_spans=True,
 )
@@ -174,6 +182,9 @@ OPENAI_AGENTS: Final = replace(
     "(turn spans are called `unknown`; output messages hold calls only as repr text)",
     scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    # The workflow's name unless the program gives one.
+    placeholders={**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"Agent workflow"})},
+    agent_span_name=("invoke_agent *",),
     tool_spans=True,
 )
 
@@ -211,8 +222,9 @@ AUTOGEN: Final = replace(
 AGENT_FRAMEWORK: Final = replace(
     GEN_AI,
     name="agent_framework",
-    source="agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id)",
+    source="agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id; a workflow runs several agents)",
     scopes=("agent_framework*|Microsoft.Agents*",),
+    rules=(*RULES, Rule(Kind.AGENT, "workflow.id", name="workflow.run")),
     tool_spans=True,
 )
 

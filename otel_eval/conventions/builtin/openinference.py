@@ -201,6 +201,8 @@ MODEL_CLIENTS: Final = replace(
         "@arizeai/openinference-instrumentation-openai|@arizeai/openinference-instrumentation-anthropic|"
         "@arizeai/openinference-instrumentation-bedrock",
     ),
+    # The SDK of Gemini can run the tools itself within one model call, and what it called stands beside the messages.
+    messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False)),
     tool_spans=False,
 )
 

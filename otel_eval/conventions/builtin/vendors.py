@@ -116,7 +116,16 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )  # fmt: skip
 
-OPENLLMETRY: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, MODEL_CLIENTS)
+GOOGLE_GENAI: Final = replace(
+    MODEL_CLIENTS,
+    name="traceloop_google_genai",
+    source="opentelemetry-instrumentation-google-generativeai 0.62.4: the SDK of Gemini can run tools itself within one model "
+    "call, whose span then holds the last answer only; E",
+    scopes=("opentelemetry.instrumentation.google_generativeai",),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+)
+
+OPENLLMETRY: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
 
 
 LANGFUSE: Final = Convention(

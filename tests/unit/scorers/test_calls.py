@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from otel_eval.model import Failed, Skipped, SpanRef
@@ -243,6 +245,14 @@ def test_execution_order_also_scores_visits_of_nodes():
 def test_no_span_at_all_is_no_evidence():
     """A run has at least its own."""
     assert isinstance(score({"type": "execution_order", "of": "spans", "expected": ["plan"]}, trajectory()), Skipped)
+
+
+def test_a_call_without_a_span_does_not_matter_to_the_order_of_spans():
+    """Spans of failed calls are left out; whether a call that only messages tell of failed changes no span."""
+    scorer = create_scorer({"type": "execution_order", "of": "spans", "expected": ["plan"], "failed_calls": "exclude"})
+    unsure = replace(call("look"), failure_unknown=True)
+    assert scorer(trajectory(unsure, spans=SPANS)) == scorer(trajectory(spans=SPANS))
+    assert isinstance(scorer(trajectory(replace(unsure, span_id="01"), spans=SPANS)), Skipped)
 
 
 def test_strict_values_below_one_become_zero_whatever_the_threshold():

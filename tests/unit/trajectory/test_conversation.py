@@ -128,6 +128,15 @@ def test_without_any_tool_span_messages_make_the_calls():
     ]
 
 
+def test_requests_wait_or_were_refused_where_each_call_leaves_a_span():
+    """An interrupted run made none of the calls that its model asked for; what the model's provider ran is a call."""
+    searched = {"type": "tool_call_response", "id": "c2", "response": "found"}
+    made = model("m", 1, asked("refund", {}, "c1"), asked("web_search", {"q": 1}, "c2"), searched)
+    run = trajectory(span("run", "", "invoke_agent a", attributes={OP: "invoke_agent"}, scope="agent_framework"), made)
+    assert [(call.name, call.result, run.calls_unknown) for call in run.calls] == [("web_search", "found", "")]
+    assert [call.name for call in trajectory(RUN, made).calls] == ["refund", "web_search"]
+
+
 def test_calls_of_earlier_turns_are_not_recovered():
     """They are in the history only."""
     run = trajectory(RUN, model("m", 1, history=({"parts": [asked("old", {}, "c0")]},)))
