@@ -18,7 +18,7 @@ from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.validation import joined, lines_of
 from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
-from otel_eval.scorers.judge import Judge, resolve_judge
+from otel_eval.scorers.judge import Judge, read_judge
 from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
 
 
 def _judge(given: JudgeEndpoint | Judge, where: str) -> Judge:
-    return _client(given, where) if isinstance(given, JudgeEndpoint) else resolve_judge(given, where)
+    return _client(given, where) if isinstance(given, JudgeEndpoint) else read_judge(where, given)
 
 
 def open_judge(spec: Mapping[str, Any], where: str) -> Judge:

@@ -192,8 +192,6 @@ class ExecutionOrder(Matching):
     0.6666666666666666
     """
 
-    type: ClassVar[str] = "execution_order"
-
     expected: Expectation | None = field(default=None, metadata=reads(names))
     match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
     of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
@@ -244,8 +242,6 @@ class ToolCallOrder(Matching):
     1.0
     """
 
-    type: ClassVar[str] = "tool_call_order"
-
     expected: Expectation | None = field(default=None, metadata=reads(names))
 
     @property
@@ -274,7 +270,6 @@ class ToolCallArgs(Matching):
     1.0
     """
 
-    type: ClassVar[str] = "tool_call_args"
     match: ClassVar[str] = "any_order"
 
     expected: Expectation | None = field(default=None, metadata=reads(_WITH_ARGUMENTS))
@@ -303,7 +298,6 @@ class ToolCallOutput(Matching):
     1.0
     """
 
-    type: ClassVar[str] = "tool_call_output"
     match: ClassVar[str] = "any_order"
     compared: ClassVar[Comparison] = Comparison(results=True)
 
@@ -334,8 +328,6 @@ class TrajectoryMatch(Matching):
     >>> subset(trajectory(call("search"))).value
     1.0
     """
-
-    type: ClassVar[str] = "trajectory_match"
 
     expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
     match: str = field(default="in_order", metadata=reads(one_of(*MATCHES)))

@@ -110,8 +110,6 @@ class ToolCallCount(BaseScorer):
     '1 of 2 criteria hold; search: 2 calls, not <= 1'
     """
 
-    type: ClassVar[str] = "tool_call_count"
-
     criteria: tuple[CallCount, ...] = field(metadata=reads(read_criteria))
 
     @property
@@ -160,8 +158,6 @@ class ForbiddenTools(BaseScorer):
     0.5
     """
 
-    type: ClassVar[str] = "forbidden_tools"
-
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     @property
@@ -198,8 +194,6 @@ class RequiredTools(BaseScorer):
     >>> RequiredTools(patterns=patterns("patterns", ["search_*", "pay"]))(trajectory(call("search_web"))).explanation
     'never called: pay'
     """
-
-    type: ClassVar[str] = "required_tools"
 
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
@@ -238,8 +232,6 @@ class StepEfficiency(BaseScorer):
     >>> StepEfficiency(max_calls=1)(trajectory(call("a"), call("b"))).value
     0.5
     """
-
-    type: ClassVar[str] = "step_efficiency"
 
     max_calls: int | None = field(default=None, metadata=reads(optional(count("calls", 10))))
     max_model_calls: int | None = field(default=None, metadata=reads(optional(count("model calls", 10))))
@@ -300,7 +292,6 @@ class ToolErrors(BaseScorer):
     '1 of 2 calls failed: open (1)'
     """
 
-    type: ClassVar[str] = "tool_errors"
     reads_failures: ClassVar[bool] = True
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
@@ -336,7 +327,6 @@ class ErrorRecovery(BaseScorer):
     0.0
     """
 
-    type: ClassVar[str] = "error_recovery"
     reads_failures: ClassVar[bool] = True
 
     within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))

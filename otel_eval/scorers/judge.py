@@ -91,13 +91,14 @@ def any_judge_name() -> AbstractContextManager[None]:
     return _found_by((lambda name, where: unknown) if find is _nowhere else find)
 
 
-def resolve_judge(spec: object, where: str) -> Judge:
+@with_schema({"anyOf": [STRING, {"type": "object", "required": ["base_url", "model"]}]})
+def read_judge(where: str, spec: object) -> Judge:
     """The judge that is meant.
 
     Args:
+        where: the key it stands under, for errors.
         spec: a coroutine function that takes a prompt and returns the answer, or its path `package.module:function`, a
             mapping that describes an endpoint, or a name in the configuration's `judges`.
-        where: the key it stands under, for errors.
 
     Raises:
         ConfigError: it is none of these, or cannot be used.
@@ -107,7 +108,7 @@ def resolve_judge(spec: object, where: str) -> Judge:
             return cast(Judge, spec)
         raise invalid_value(where, spec, "a coroutine function", "write async def judge(prompt: str) -> str")
     if isinstance(spec, str) and ":" in spec:
-        return resolve_judge(import_path(where, spec), where)
+        return read_judge(where, import_path(where, spec))
     if isinstance(spec, str) and spec:
         return _by_name.get()(spec, where)
     if isinstance(spec, Mapping):
@@ -247,12 +248,6 @@ def _error(call: ToolCall) -> dict[str, Any]:
 
 
 _LONGEST_EXPLANATION: Final = 2000  # characters of a judge's explanation
-
-
-@with_schema({"anyOf": [STRING, {"type": "object", "required": ["base_url", "model"]}]})
-def read_judge(key: str, value: Any) -> Judge:
-    """A judge's name, an endpoint or a coroutine function."""
-    return resolve_judge(value, key)
 
 
 def failed(error: Exception, details: Mapping[str, Any] | None = None, where: str = "") -> Skipped | Failed:

@@ -82,7 +82,6 @@ class AnswerAccuracy(JudgeScorer):
     0.5
     """
 
-    type: ClassVar[str] = "answer_accuracy"
     reads_calls: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"content"})  # the run's input and output
 
@@ -152,7 +151,6 @@ class LlmJudge(JudgeScorer):
     1.0
     """
 
-    type: ClassVar[str] = "llm_judge"
     needs: ClassVar[frozenset[str]] = frozenset({"arguments", "results", "content"})  # all that is shown
 
     criteria: str = field(metadata=reads(text))
@@ -234,8 +232,6 @@ class ToolCorrectness(AskingScorer, Matching):
     >>> tools(trajectory(call("search"), call("open"))).value
     0.5
     """
-
-    type: ClassVar[str] = "tool_correctness"
 
     expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
     match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))

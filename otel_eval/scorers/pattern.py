@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.model import Outcome, Skipped, Trajectory
@@ -209,8 +209,6 @@ class TrajectoryPattern(BaseScorer):
     >>> TrajectoryPattern(pattern=pattern)(trajectory(call("search"), call("save"))).explanation
     '1 edit: insert open before call 1'
     """
-
-    type: ClassVar[str] = "trajectory_pattern"
 
     pattern: NFA = field(metadata=reads(read_pattern))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))

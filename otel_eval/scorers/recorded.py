@@ -83,8 +83,6 @@ class TimeCost(BaseScorer):
     0.6
     """
 
-    type: ClassVar[str] = "time_cost"
-
     max_ms: float = field(default=30000, metadata=reads(positive("milliseconds", 30000)))
     of: str = field(default="run", metadata=reads(text))
 
@@ -188,8 +186,6 @@ class TrajectoryStructure(BaseScorer):
     >>> TrajectoryStructure()(trajectory(call("a", arguments={}, result=None), call("b", arguments={}))).explanation
     '1 of 2 valid; b (1): missing result'
     """
-
-    type: ClassVar[str] = "trajectory_structure"
 
     required_keys: tuple[str, ...] | None = field(default=None, metadata=reads(optional(_keys)))
     steps: str | None = field(default=None, metadata=reads(optional(text)))
@@ -312,7 +308,6 @@ class LabelDistribution(BaseScorer):
     {'label': 'refund'}
     """
 
-    type: ClassVar[str] = "label_distribution"
     reads_calls: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"content"})  # the run's input and output
 

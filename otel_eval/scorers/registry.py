@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr, wrong_keys
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import describe_import_error
+from otel_eval.scorers.base_scorer import BaseScorer, describe_import_error
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -57,7 +57,7 @@ _registered: Final[dict[str, Registration]] = {}
 def scorer(
     name: str, *, version: str = "1", needs: Iterable[str] = _READ_UNASKED, reads_calls: bool = True
 ) -> Callable[[Anything], Anything]:
-    """Register a class or a function as a scorer and return it unchanged.
+    """Register a class or a function as a scorer and return it, a `BaseScorer` with this name as its `type`.
 
     A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a number in [0, 1] or
     a bool, at once or as a coroutine. One that raises or returns anything else gives `Failed`.
@@ -87,6 +87,8 @@ def scorer(
             raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
         if returned := refused_return(thing):
             raise ValueError(f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1] or a bool")
+        if inspect.isclass(thing) and issubclass(thing, BaseScorer):
+            thing.type = name
         _registered[name] = Registration(thing, version, needs, reads_calls)
         return thing
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.globs import glob_matcher
@@ -103,8 +103,6 @@ class Precedence(BaseScorer):
     >>> rules(trajectory(call("refund"), call("verify"))).explanation
     '1 of 2 rules hold; broken: verify before refund: refund (0)'
     """
-
-    type: ClassVar[str] = "precedence"
 
     rules: tuple[OrderRule, ...] = field(metadata=reads(read_rules))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
@@ -210,8 +208,6 @@ class RedundantCalls(BaseScorer):
     0.5
     """
 
-    type: ClassVar[str] = "redundant_calls"
-
     ignore_arguments: bool = field(default=False, metadata=reads(flag))
 
     @property
@@ -266,8 +262,6 @@ class LoopDetection(BaseScorer):
     >>> loop(trajectory(*map(call, "abababc"))).explanation
     'a, b 3 times in a row from call 0'
     """
-
-    type: ClassVar[str] = "loop_detection"
 
     max_repeats: int = field(default=3, metadata=reads(count("repetitions", 3)))
     max_cycle: int = field(default=4, metadata=reads(count("calls", 4)))

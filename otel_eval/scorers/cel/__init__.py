@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
@@ -299,8 +299,6 @@ class Expression(BaseScorer):
     >>> few(trajectory(call("search"), call("open"))).value
     1.0
     """
-
-    type: ClassVar[str] = "expression"
 
     expression: Program = field(metadata=reads(_score_program))
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))

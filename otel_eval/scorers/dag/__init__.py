@@ -88,7 +88,6 @@ class Dag(AskingScorer):
     'few: true → 10 of 10'
     """
 
-    type: ClassVar[str] = "dag"
     default_threshold: ClassVar[float] = 0.5  # a leaf with a score of 5 or more passes
     reads_calls: ClassVar[bool] = False  # a node may; whether it matters depends on the way
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.judge import JudgeError, any_judge_name, ask, named_judges, parse_reply, resolve_judge
+from otel_eval.scorers.judge import JudgeError, any_judge_name, ask, named_judges, parse_reply, read_judge
 
 SCORE = {
     "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}, "explanation": {"type": "string"}},
@@ -34,7 +34,7 @@ class Held:
 @pytest.mark.parametrize("spec", [judge, functools.partial(judge), Held()])
 def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
     """A coroutine function, or an object that is called like one."""
-    assert resolve_judge(spec, "judge") is spec
+    assert read_judge("judge", spec) is spec
 
 
 @pytest.mark.parametrize(
@@ -50,37 +50,37 @@ def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
 def test_what_is_no_judge_is_refused(spec: Any, said: str):
     """In one line that says what would be right."""
     with pytest.raises(ConfigError) as refused:
-        resolve_judge(spec, "judge")
+        read_judge("judge", spec)
     assert said in str(refused.value)
 
 
 def test_a_name_is_that_of_a_configured_judge():
     """Only inside the configuration that has it; a misspelt one is told apart."""
     with named_judges({"main": judge}):
-        assert resolve_judge("main", "judge") is judge
+        assert read_judge("judge", "main") is judge
         with pytest.raises(ConfigError, match="'mian' is not one of the judges; did you mean 'main'"):
-            resolve_judge("mian", "judge")
+            read_judge("judge", "mian")
     with named_judges({}), pytest.raises(ConfigError, match=r"write judges: \{main: "):
-        resolve_judge("main", "judge")
+        read_judge("judge", "main")
 
 
 @pytest.mark.parametrize(("length", "shown"), [(40, 40), (41, 40)])
 def test_a_remedy_repeats_forty_characters_of_a_name(length: int, shown: int):
     """Where there are no judges at all, it says how one is named."""
     with named_judges({}), pytest.raises(ConfigError) as refused:
-        resolve_judge("x" * length, "judge")
+        read_judge("judge", "x" * length)
     assert f"write judges: {{{'x' * shown}: {{base_url" in str(refused.value)
 
 
 def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
     """Unless it is known which there are."""
     with any_judge_name(), pytest.raises(JudgeError) as refused:
-        asyncio.run(ask(resolve_judge("main", "judge"), "?", SCORE))
+        asyncio.run(ask(read_judge("judge", "main"), "?", SCORE))
     assert refused.value.kind == "judge_unknown"
     with named_judges({"main": judge}), any_judge_name():
-        assert resolve_judge("main", "judge") is judge
+        assert read_judge("judge", "main") is judge
         with pytest.raises(ConfigError, match="'mian' is not one of the judges"):
-            resolve_judge("mian", "judge")
+            read_judge("judge", "mian")
 
 
 @pytest.mark.parametrize(
