@@ -264,5 +264,5 @@ def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetter
 
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
     if not path and in_storage and config.storage:
-        return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", "storage.directory", mode)
+        return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", key="storage.directory", mode=mode)
     return DeadLetterFile(path, mode=mode) if path else None

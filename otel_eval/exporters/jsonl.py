@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.errors import ConfigError
@@ -39,23 +39,19 @@ class JsonLinesFile:
 
     Args:
         path: the file, made if it does not exist, or "-" for standard output.
-        key: where the path stands in the configuration, for errors.
+        key: where the path stands in the configuration, for errors; left out, where it usually stands.
         mode: permissions of the file if it is created, whatever the umask; a file that exists keeps its own.
 
     Raises:
         ConfigError: the file cannot be opened for writing.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        key: str = "exporters.jsonl.path",
-        mode: int = OWNER_ONLY,
-    ) -> None:
+    usual_key: ClassVar[str] = "exporters.jsonl.path"
+
+    def __init__(self, path: str | os.PathLike[str], *, key: str = "", mode: int = OWNER_ONLY) -> None:
         self._lock = threading.Lock()  # guards _file: one thread may write while another one flushes
         renew_after_fork(self)
-        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key, mode)
+        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key or self.usual_key, mode)
 
     def write(self, lines: bytes) -> None:
         """Write whole lines.
@@ -290,20 +286,10 @@ def _digest(row: Mapping[str, Any]) -> bytes:
     return blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=8).digest()
 
 
-class DeadLetterFile:
-    """Appends a line for each result that was refused permanently.
+class DeadLetterFile(JsonLinesFile):
+    """Appends a line for each result that was refused permanently."""
 
-    Args:
-        path: the file.
-        key: where the path stands in the configuration, for errors.
-        mode: permissions of the file if it is created.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], key: str = "exporters.dead_letter", mode: int = OWNER_ONLY) -> None:
-        self._file: Final = JsonLinesFile(path, key=key, mode=mode)
+    usual_key = "exporters.dead_letter"
 
     def add(self, exporter: str, reports: Sequence[Report], why: str, rejected: int | None = None) -> None:
         """Write the results to the file.
@@ -318,9 +304,5 @@ class DeadLetterFile:
         fields: dict[str, Any] = {"exporter": exporter, "why": why}
         fields |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
         lines = (line_of(result_fields(report, result) | fields) + "\n" for report, result in results)
-        self._file.write("".join(lines).encode("utf-8", "backslashreplace"))
-        self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self.write("".join(lines).encode("utf-8", "backslashreplace"))
+        self.sync()

@@ -175,33 +175,21 @@ class DeadRecords(Protocol):
         ...
 
 
-class DeadRecordsFile:
-    """Appends a line for each record, with key and value in base64.
+class DeadRecordsFile(JsonLinesFile):
+    """Appends a line for each record, with key and value in base64."""
 
-    Args:
-        path: the file.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._file: Final = JsonLinesFile(path, key="receivers.kafka.dead_letter")
+    usual_key = "receivers.kafka.dead_letter"
 
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Append the record and sync the file; False if that failed."""
         content = {"key": _text(record.key), "value": _text(record.value)}
         fields = {"topic": topic, "partition": partition, "offset": record.offset, "why": why, **content}
         try:
-            self._file.write(json.dumps(fields).encode() + b"\n")
-            self._file.sync()
+            self.write(json.dumps(fields).encode() + b"\n")
+            self.sync()
         except OSError:
             return False
         return True
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def _text(given: bytes | None) -> str | None:
