@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import MOST_HUNG, engine_of, guarded, later_of, limits_of
+from otel_eval.app.wiring import MOST_HUNG, engine_of, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
@@ -89,11 +88,9 @@ class EvalSpanExporter(SpanExporter):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
-        timeout_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
         lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
-        engine = engine_of(
-            self._settings, partial(guarded, limit_s=timeout_s, counters=self._counters), lines=lines, clients=clients
-        )
+        longest_s = self._max_wait / MOST_HUNG
+        engine = engine_of(self._settings, self._counters, longest_s=longest_s, lines=lines, clients=clients)
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY

@@ -6,14 +6,13 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import ExpectedResults, engine_of, guarded, later_of, limits_of, plan_of
+from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of, plan_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
@@ -96,9 +95,8 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
-        guard = partial(guarded, limit_s=self._settings.async_scoring.scorer_timeout, counters=self._counters)
         lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
-        self._engine = engine = engine_of(self._settings, guard, lines=lines, clients=clients)
+        self._engine = engine = engine_of(self._settings, self._counters, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, engine.evaluations, one_process=True)
         emit = self._diagnostics.counted(self._fanout.export)
         later = later_of(self._settings, engine, emit)

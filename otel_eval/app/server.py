@@ -13,7 +13,7 @@ from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_of, starting
-from otel_eval.app.wiring import ExpectedResults, engine_of, guarded, later_of, limits_of
+from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.diagnostics import Diagnostics
@@ -173,9 +173,8 @@ class Server:
         return Readiness(now.state != "stalled", paused, shown)
 
     def _engine_of(self, config: EvalConfig) -> Engine:
-        guard = partial(guarded, limit_s=config.async_scoring.scorer_timeout, counters=self._counters)
         lines = writes_lines(self._config) or self._config.exporters.has_no_run
-        return engine_of(config, guard, lines=lines, clients=self._clients)
+        return engine_of(config, self._counters, lines=lines, clients=self._clients)
 
     def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
         if self._durable is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
@@ -65,14 +66,17 @@ def plan_of(config: EvalConfig) -> Plan:
 
 def engine_of(
     config: EvalConfig,
-    guard: Callable[[Scorer], Scorer] = lambda scorer: scorer,
+    counters: Counters | None = None,
     *,
+    longest_s: float = inf,
     lines: bool = False,
     clients: Clients | None = None,
 ) -> Engine:
-    """The engine for the configuration's evaluations, each scorer wrapped by `guard`.
+    """The engine for the configuration's evaluations.
 
     Args:
+        counters: counts users' scorers that do not return in time; None: their time is not limited.
+        longest_s: the limit of their time, where that of the configuration is longer.
         lines: whether results are written as JSON, in which a trace without a result has a line too.
         clients: clients of judges; those whose endpoint did not change are reused.
 
@@ -81,10 +85,11 @@ def engine_of(
     """
     with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
         built = [each.build() for each in config.evaluations]
+    limit_s = min(config.async_scoring.scorer_timeout, longest_s)
     evaluations = [
         ScorerSet(
             name=each.name,
-            scorers=tuple(map(guard, scorers)),
+            scorers=tuple([guarded(each, limit_s, counters) for each in scorers]) if counters else scorers,
             sample=each.sample,
             match=RunFilter(**dict(each.match)),
         )
