@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
-# Keys of a product's block → parameters of its exporter; the others say where it sends to, and to whom.
-_PARAMETERS: Final = {
-    "unscored": "unscored",
-    "trace_annotations": "trace_annotations",
-    "experiment": "experiment",
-    "max_wait": "max_wait_s",
-    "ml_app": "ml_app",
-}
-
 
 def score_exporters(config: EvalConfig) -> list[Exporter]:
     """Each exporter to the API of a product that is configured.
@@ -64,12 +55,7 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
         LogfireExporter,
     )
     kind_of, known = {kind.name: kind for kind in kinds}, known_scorers(config)
-    exporters: list[Exporter] = []
-    for name, given in config.exporters.score_products.items():
-        options = {parameter: getattr(given, key) for key, parameter in _PARAMETERS.items() if hasattr(given, key)}
-        named = known if getattr(given, "evaluation_passed", False) else replace(known, summarized=frozenset())
-        exporters.append(kind_of[name](to[name], named, **options))
-    return exporters
+    return [kind_of[name](to[name], known, **given.options) for name, given in config.exporters.score_products.items()]
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:

@@ -134,6 +134,11 @@ class AnnotationEndpoint(ExportEndpoint):
             if not (name and f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
                 yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text"
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that say neither where the scores are sent nor how: parameters of the product's exporter."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key not in ExportEndpoint.model_fields}
+
 
 class PhoenixTarget(AnnotationEndpoint):
     """Sends scores to Phoenix as annotations of the runs' spans."""

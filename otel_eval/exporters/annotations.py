@@ -74,13 +74,14 @@ class AnnotationExporter(Exporter):
 
     Skipped and failed results are sent only where they replace a score of an earlier revision, unless `unscored`. A refused
     request is halved until the results that are refused are found. A result at which the product fails again and again, while it
-    takes others, is refused; one whose trace is not there yet is tried again for `max_wait_s`.
+    takes others, is refused; one whose trace is not there yet is tried again for `max_wait`.
 
     Args:
         to: the product: the base of its URLs.
         known: the configuration's scorers.
         unscored: send skipped and failed results of the first revision, too.
-        max_wait_s: how long to wait for the trace of a result.
+        evaluation_passed: send whether the run passed an evaluation as a result of its own.
+        max_wait: how long to wait for the trace of a result, in seconds.
         clock: in seconds.
 
     Raises:
@@ -101,11 +102,13 @@ class AnnotationExporter(Exporter):
         known: KnownScorers,
         *,
         unscored: bool = False,
-        max_wait_s: float = 600.0,
+        evaluation_passed: bool = False,
+        max_wait: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client: Final = HttpClient(to, dict.fromkeys(("Content-Type", "Accept"), self.media_type))
-        self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait_s, clock
+        self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait, clock
+        self._summarized: Final = known.summarized if evaluation_passed else frozenset()
         self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last one above 0
         self._waiting: dict[str, _Waiting] = {}  # by result id
         self._sent: set[str] = set()  # of the batch that is tried again
@@ -129,7 +132,7 @@ class AnnotationExporter(Exporter):
 
     def prepared(self, report: Report) -> Report:
         """The report, with the result of its whole evaluation where that is to be sent."""
-        is_summarized = report.evaluation in self._known.summarized and report.results and not report.late
+        is_summarized = report.evaluation in self._summarized and report.results and not report.late
         return summarized(report) if is_summarized else report
 
     def revised(self, report: Report) -> None:

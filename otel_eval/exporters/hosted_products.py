@@ -85,6 +85,7 @@ class DatadogExporter(AnnotationExporter):
         to: Datadog's API; the base of its URLs.
         known: the configuration's scorers.
         ml_app: the name of the LLM application to which the spans belong.
+        options: those of every such exporter.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -94,8 +95,8 @@ class DatadogExporter(AnnotationExporter):
     max_scores: ClassVar[int] = 100
     replaces: ClassVar[bool] = False
 
-    def __init__(self, to: Endpoint, known: KnownScorers, *, ml_app: str, unscored: bool = False) -> None:
-        super().__init__(to, known, unscored=unscored)
+    def __init__(self, to: Endpoint, known: KnownScorers, *, ml_app: str, **options: Any) -> None:
+        super().__init__(to, known, **options)
         self._ml_app: Final = ml_app
 
     def send(self, scores: Sequence[Score]) -> ExportResult:

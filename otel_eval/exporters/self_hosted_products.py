@@ -32,8 +32,8 @@ class PhoenixExporter(AnnotationExporter):
     Args:
         to: Phoenix; the base of its URLs.
         known: the configuration's scorers.
-        unscored: send skipped and failed results of the first revision, too.
         trace_annotations: annotate the trace of each outermost run as well.
+        options: those of every such exporter.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -42,8 +42,8 @@ class PhoenixExporter(AnnotationExporter):
     name = "phoenix"
     max_scores: ClassVar[int] = 100
 
-    def __init__(self, to: Endpoint, known: KnownScorers, *, unscored: bool = False, trace_annotations: bool = False) -> None:
-        super().__init__(to, known, unscored=unscored)
+    def __init__(self, to: Endpoint, known: KnownScorers, *, trace_annotations: bool = False, **options: Any) -> None:
+        super().__init__(to, known, **options)
         self._on_traces = trace_annotations
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
@@ -80,9 +80,8 @@ class MlflowExporter(AnnotationExporter):
     Args:
         to: MLflow; the base of its URLs.
         known: the configuration's scorers.
-        unscored: send skipped and failed results of the first revision, too.
         experiment: id of the experiment, for servers and proxies that route by it.
-        max_wait_s: how long to wait for a trace that MLflow does not have.
+        options: those of every such exporter.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -90,17 +89,9 @@ class MlflowExporter(AnnotationExporter):
 
     name = "mlflow"
 
-    def __init__(
-        self,
-        to: Endpoint,
-        known: KnownScorers,
-        *,
-        unscored: bool = False,
-        experiment: str | None = None,
-        max_wait_s: float = 600.0,
-    ) -> None:
+    def __init__(self, to: Endpoint, known: KnownScorers, *, experiment: str | None = None, **options: Any) -> None:
         headers = {"x-mlflow-experiment-id": experiment} if experiment else {}
-        super().__init__(replace(to, headers=headers | dict(to.headers)), known, unscored=unscored, max_wait_s=max_wait_s)
+        super().__init__(replace(to, headers=headers | dict(to.headers)), known, **options)
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
         """Update the assessment, or create it."""

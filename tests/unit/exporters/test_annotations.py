@@ -327,7 +327,7 @@ def test_scores_of_scorers_that_several_evaluations_have_are_named_after_both(pr
 )
 def test_mlflow_gets_yes_or_no_for_a_whole_evaluation_where_asked(mlflow: FakeMlflow, kinds: tuple[str, ...], value: str | None):
     """Unknown is neither."""
-    with exporting(made(mlflow, KnownScorers(summarized=frozenset({"policy"})))) as (queue, _):
+    with exporting(made(mlflow, KnownScorers(summarized=frozenset({"policy"})), evaluation_passed=True)) as (queue, _):
         queue.put([run(0, *kinds)])
         assert queue.drain(10)
     assert stored(mlflow).get((f"{1:016x}", "policy")) == value
@@ -534,7 +534,7 @@ def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path
     mlflow.traces = set()
     acknowledged: list[Report] = []
     done = lambda _, reports: acknowledged.extend(reports)  # noqa: E731
-    exporter = made(mlflow, max_wait_s=0.3)
+    exporter = made(mlflow, max_wait=0.3)
     with exporting(exporter, tmp_path / "dead", acknowledge=done) as (queue, _):
         report = run(0, "scored", "below")
         queue.put([report])
