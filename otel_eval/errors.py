@@ -39,11 +39,12 @@ class ConfigError(OtelEvalError, ValueError):
     """
 
     def __init__(self, *problems: str, where: str = "") -> None:
-        self.problems = tuple(map(_printable, problems))
-        super().__init__(_printable(where) + "; ".join(self.problems))
+        self.problems = tuple(map(printable, problems))
+        super().__init__(printable(where) + "; ".join(self.problems))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """The text on one line, with escapes for control characters: names come from traces and must not control a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

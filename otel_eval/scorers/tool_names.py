@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from operator import add
 from typing import Any, Final
 
-from otel_eval.errors import nearest
+from otel_eval.errors import nearest, printable
 from otel_eval.model import SpanRef, ToolCall, Trajectory
 
 _MOST_LISTED: Final = 8
@@ -146,7 +146,7 @@ def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
             continue
         known.reported.add(name)
         remedy = f"; did you mean `{near}`?" if near else _called(known.seen)
-        found.append(f"`{name}` was never called{remedy} (evaluation {evaluation}, {plural(known.runs, 'run')})")
+        found.append(printable(f"`{name}` was never called{remedy} (evaluation {evaluation}, {plural(known.runs, 'run')})"))
     return found
 
 

@@ -85,6 +85,12 @@ def test_every_parameter_that_names_tools_is_looked_at(spec: dict[str, Any]):
     assert warning.startswith("`serach` was never called; did you mean `search`?")
 
 
+def test_names_from_traces_stay_on_the_line():
+    """They must not control the terminal or forge a line of a log."""
+    (warning,) = stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("a\x1b[31m\nb\u202e")))
+    assert warning == r"`pay` was never called; called were a\x1b[31m\nb\u202e (evaluation support, 1 run)"
+
+
 def test_a_name_that_another_policy_mentions_is_not_meant():
     """Both tools exist then."""
     assert stored(COUNTS, {"type": "forbidden_tools", "patterns": ["search"]}) == []
