@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 from typing import Final
@@ -46,8 +47,8 @@ class Parts:
     def __init__(self, limits: Limits, counts: BufferCounts, is_agent: Callable[[Frame], bool]) -> None:
         self._limits, self._counts, self._is_agent = limits, counts, is_agent
         self._gap_s = max(limits.decision_wait_s, limits.decision_wait_detached_s / _LOOKS)
-        self.dormant: dict[bytes, OpenTrace] = {}
-        self.keeping: dict[bytes, OpenTrace] = {}
+        self.dormant = OrderedDict[bytes, OpenTrace]()
+        self.keeping = OrderedDict[bytes, OpenTrace]()
         self.ready: list[ClosedTrace] = []
 
     def look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:

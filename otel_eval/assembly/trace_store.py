@@ -6,6 +6,7 @@ import heapq
 import sys
 from array import array
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -47,11 +48,12 @@ class TraceStore:
         self.limits = limits or Limits()
         self.counts: Final = BufferCounts()
         self._parts: Final = Parts(self.limits, self.counts, is_agent)
-        self._open: dict[bytes, OpenTrace] = {}
-        self._grace: dict[bytes, OpenTrace] = {}  # by the instant of closing
+        # Ordered: the first key of a plain dictionary whose first items were removed is found by a search past all of these.
+        self._open = OrderedDict[bytes, OpenTrace]()
+        self._grace = OrderedDict[bytes, OpenTrace]()  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
         self._checks: list[tuple[float, int, bytes, OpenTrace]] = []
-        self._ready: dict[bytes, tuple[OpenTrace, Completeness]] = {}  # closed, not yet handed over
+        self._ready = OrderedDict[bytes, tuple[OpenTrace, Completeness]]()  # closed, not yet handed over
         self._bytes = 0  # of what is open
         self._grace_bytes = 0  # of what is kept for late spans, and of parts of open traces
         self._backlog = 0  # of what is ready
@@ -66,8 +68,7 @@ class TraceStore:
         most, most_bytes = self.limits.max_traces - traces, self.limits.max_bytes - size
         while self.held_bytes > most_bytes or self._traces() > most:
             if self._grace:
-                trace_id = next(iter(self._grace))
-                self._forget(trace_id, self._grace.pop(trace_id))
+                self._forget(*self._grace.popitem(last=False))
             elif not self._give_up_part():
                 return
             self.counts.late_given_up += 1
@@ -322,7 +323,7 @@ class Tombstones:
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
-        self._recent: dict[bytes, float] = {}  # in the order in which they expire
+        self._recent = OrderedDict[bytes, float]()  # in the order in which they expire
         self._ids = b""  # compacted ones in ascending order
         self._until: array[float] = array("d")
 
@@ -330,7 +331,7 @@ class Tombstones:
         """Remember an id."""
         self._recent[trace_id] = until
         if len(self._recent) > self._most:
-            del self._recent[next(iter(self._recent))]
+            self._recent.popitem(last=False)
 
     def holds(self, trace_id: bytes, now: float) -> bool:
         """Whether the id was added and has not expired."""
@@ -357,4 +358,4 @@ class Tombstones:
         kept = {trace_id: until for trace_id, until in self.items() if until > now}
         latest = sorted(islice(sorted(kept, key=kept.__getitem__, reverse=True), self._most))
         self._ids, self._until = b"".join(latest), array("d", map(kept.__getitem__, latest))
-        self._recent = {}
+        self._recent.clear()

@@ -335,10 +335,10 @@ class SegmentRefs:
         with self._lock:
             traces = self._traces.get(segment, set())
             while traces:
-                trace_id = next(iter(traces))
+                trace_id = traces.pop()  # for good: an id that is forgotten is not opened again
                 if is_open(trace_id):
+                    traces.add(trace_id)
                     return False
-                traces.discard(trace_id)  # forever: an id that is forgotten is not opened again
             if self._retained[segment] > 0:
                 return False
             self._traces.pop(segment, None)

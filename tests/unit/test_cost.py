@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from cpu_time import is_in_proportion
+from made_spans import span
 
 from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.assembly.trace_store import Tombstones
 from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.otlp.schema import decode_all
 from otel_eval.otlp.spans import LOG_READER
@@ -117,3 +121,47 @@ def test_many_damaged_places_of_a_segment_cost_time_in_proportion_to_their_numbe
     small, great = damaged(1000), damaged(TIMES * 1000)
     assert len(list(scan(great, Damage()))) == TIMES * 1000
     assert is_in_proportion(lambda: list(scan(small, Damage())), lambda: list(scan(great, Damage())), MOST)
+
+
+ROOT = span("s")
+SPANS = [(b"%016d" % number, b"s", (b"", ROOT, ROOT.resource_scope), 8) for number in range(TIMES * 10_000)]
+FEW = Limits(max_traces=100)
+
+
+def buffer_of(count: int, limits: Limits) -> TraceBuffer:
+    """A buffer that took so many traces of one span at once."""
+    buffer = TraceBuffer(limits)
+    buffer.push_many(SPANS[:count], 0.0)
+    return buffer
+
+
+def test_traces_beyond_the_limit_cost_time_in_proportion_to_their_number() -> None:
+    """All but a few of one request are closed at once, under the lock of the intake."""
+    buffer = buffer_of(len(SPANS), FEW)
+    assert (len(buffer), buffer.counts.traces_over_limit) == (100, len(SPANS) - 100)
+    assert is_in_proportion(lambda: buffer_of(len(SPANS) // TIMES, FEW), lambda: buffer_of(len(SPANS), FEW), MOST)
+
+
+def test_traces_that_wait_for_evaluation_cost_time_in_proportion_to_their_number() -> None:
+    """A few at a time are handed over, and what is kept of them for late spans is soon too much."""
+
+    def handed_over(count: int) -> int:
+        buffer = buffer_of(count, Limits(max_bytes=100 * 1024, max_bytes_per_trace=1024))
+        return sum(len(batch) for batch in iter(partial(buffer.due, 10.0, 1), []))
+
+    assert handed_over(len(SPANS)) == len(SPANS)
+    assert is_in_proportion(lambda: handed_over(len(SPANS) // TIMES), lambda: handed_over(len(SPANS)), MOST)
+
+
+def test_ids_that_expire_at_once_cost_time_in_proportion_to_their_number() -> None:
+    """An hour after a burst of traces."""
+
+    def forgotten(count: int) -> bool:
+        ids = Tombstones(count)
+        for trace_id, *_ in SPANS[:count]:
+            ids.add(trace_id, 10.0)
+        ids.expire(10.0)
+        return not any(ids.items())
+
+    assert forgotten(len(SPANS))
+    assert is_in_proportion(lambda: forgotten(len(SPANS) // TIMES), lambda: forgotten(len(SPANS)), MOST)

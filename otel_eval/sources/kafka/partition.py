@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -106,7 +106,8 @@ class Partition:
         self.is_refused = self.is_blocked = False  # for want of room; because a dead letter cannot be written
         self.committed: tuple[int, int] | None = None
         self._start, self._services = start, services
-        self._finished: dict[bytes, tuple[float, int]] = {}  # before the start: time of the last record, offset of the first
+        # Before the start: time of the last record, offset of the first.
+        self._finished = OrderedDict[bytes, tuple[float, int]]()
         self._undelivered: set[bytes] = set()
 
     # ------------------------------------------------------------------ in
@@ -165,7 +166,7 @@ class Partition:
             self._finished[trace_id] = record.time_s, known
             first = min(first, known)
             if len(self._finished) > self._services.most_ids:
-                del self._finished[next(iter(self._finished))]
+                self._finished.popitem(last=False)
         return first
 
     def _push(self, records: Sequence[TopicRecord]) -> dict[int, int] | None:
