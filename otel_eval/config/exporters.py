@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
@@ -40,6 +41,8 @@ __all__ = [
 Mode = Annotated[str, Field(pattern="^0?6[0246][0246]$")]
 """Permissions of a file that its owner writes, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
+_OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
+_HEADER_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 Signals = Distinct[Literal["logs", "metrics", "spans"]]
 Passed = Distinct[Literal["traces", "logs", "metrics"]]
 
@@ -58,12 +61,15 @@ class ExportEndpoint(Shape):
     """Sent with each request, for keys and tenants."""
     tls: TlsFiles | None = None
     """Files for an https:// endpoint; the system's authorities when left out."""
-    timeout: Seconds = 10.0
+    timeout: Seconds = Field(default=10.0, gt=0)
     """How long one request may take."""
 
     def contradictions(self) -> Iterator[str]:
-        """Files for TLS are for an endpoint that speaks it."""
+        """Files for TLS are for an endpoint that speaks it, and headers are what HTTP and gRPC can send."""
         yield from tls_without_https(self.tls, self.endpoint)
+        for name, value in self.headers.items():
+            if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
+                yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text, without blanks in the name"
 
     def address(self, key: str) -> Endpoint:
         """Where a client sends to; errors in its files for TLS name its key in the configuration."""
@@ -80,6 +86,12 @@ class OtlpEndpoint(ExportEndpoint):
     """http:// or https:// URL. With http/protobuf the signal's path is added to it, e.g. `/v1/metrics`."""
     protocol: Literal["grpc", "http/protobuf"] = "grpc"
     """The protocol of the endpoint."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Over HTTP the URL is that of all signals."""
+        yield from super().contradictions()
+        if self.protocol != "grpc" and (found := _OF_ONE_SIGNAL.search(self.endpoint)):
+            yield f"endpoint: '{found[0]}' at its end is the path of one signal, which is added for each; leave it out"
 
 
 class OtlpExporter(OtlpEndpoint):
@@ -122,17 +134,8 @@ class AnnotationEndpoint(ExportEndpoint):
 
     endpoint: Target
     """http:// or https:// URL of the product, to which the paths of its API are added."""
-    timeout: Seconds = Field(default=10.0, gt=0)
-    """How long one request may take."""
     unscored: bool = False
     """Whether skipped and failed results are always sent. If not, only where they replace a score of an earlier revision."""
-
-    def contradictions(self) -> Iterator[str]:
-        """Files for TLS are for an endpoint that speaks it, and a path is not the API's."""
-        yield from super().contradictions()
-        for name, value in self.headers.items():
-            if not (name and f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
-                yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text"
 
     @property
     def options(self) -> dict[str, Any]:

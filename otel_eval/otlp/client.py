@@ -9,8 +9,10 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,6 +28,9 @@ from otel_eval.retry import ExportResult, Status, reason_of
 _SERVICES: Final = {"traces": "trace.v1.TraceService", "logs": "logs.v1.LogsService", "metrics": "metrics.v1.MetricsService"}
 _PORT: Final = 4317
 _LONGEST_REASON: Final = 200
+_UNREACHED: Final = re.compile(
+    r"failed to connect to all addresses(?:; last error: \w+: (.*))?|(?:errors resolving|DNS resolution failed).*", re.DOTALL
+)
 _CHANNEL: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
@@ -110,11 +115,18 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             try:
                 return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
             except grpc.RpcError as error:
-                return of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
+                result = of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
+                return replace(result, reason=result.reason + _unreached(error.details() or ""))
 
         return send, channel.close
 
     return connect
+
+
+def _unreached(details: str) -> str:
+    """Why no connection could be made, in gRPC's words; "" if the endpoint answered, whose words may repeat the request."""
+    found = _UNREACHED.match(details)
+    return f": {one_line(found[1] or found[0])}" if found else ""
 
 
 def _retry_delay(trailers: Any) -> float | None:

@@ -28,6 +28,9 @@ from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import check
 from otel_eval.config import load
 from otel_eval.native import VERSION
+from otel_eval.otlp.client import OtlpClient
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.tls import ClientTls
 from otel_eval.scorers.judge import JudgeError
 
 RECEIVERS = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
@@ -191,6 +194,15 @@ def test_a_server_of_another_authority_gets_nothing(
     monkeypatch.setattr(backend, "wait", lambda holds, timeout_s=1.0: type(backend).wait(backend, holds, 1.0))
     assert not WAYS[way]({"endpoint": backend.url, "protocol": protocol, "tls": tls, "timeout": "500ms"}, backend)
     assert not any(backend.got.values())
+
+
+def test_why_a_server_is_not_believed_is_told(backend: Any, protocol: str, tmp_path: Path) -> None:
+    """Over gRPC, too, whose code is the same as that of a server that is down."""
+    tls = ClientTls.from_config("tls", {"ca_file": Authority(tmp_path).file})
+    client = OtlpClient(Endpoint(endpoint=backend.url, protocol=protocol, tls=tls), "logs")  # type: ignore[arg-type]
+    result = client.send(b"")
+    client.close()
+    assert (result.status, "CERTIFICATE_VERIFY_FAILED" in result.reason) == ("retryable", True), result.reason
 
 
 HTTPS = {"endpoint": "https://127.0.0.1:1"}

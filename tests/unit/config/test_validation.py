@@ -312,3 +312,29 @@ def test_a_variable_that_is_not_set_hides_nothing_else(monkeypatch: pytest.Monke
     monkeypatch.delenv("NOWHERE", raising=False)
     reported = problems_of({"traces": {"grace_period": "${env:NOWHERE}", "max_age": "x"}, "signals": ["${env:NOWHERE}"]})
     assert [each.split(":")[0] for each in reported] == ["traces.grace_period", "signals[0]", "traces.max_age"]
+
+
+@pytest.mark.parametrize("place", ["exporters.otlp", "exporters.forward", "telemetry.otlp"])
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"headers": {"x-tenant": "secret\n"}}, "headers.x-tenant: is no header; write printable ASCII text, without blanks"),
+        ({"headers": {"x-tenant": "\u00fc"}}, "headers.x-tenant: is no header"),
+        ({"headers": {"x tenant": "a"}}, "headers.x tenant: is no header"),
+        ({"headers": {":path": "a"}}, "headers.:path: is no header"),
+        ({"timeout": 0}, "timeout: 0.0 is invalid"),
+        ({"endpoint": "http://h/v1/logs/", "protocol": "http/protobuf"}, "endpoint: '/v1/logs/' at its end is the path of one"),
+    ],
+)
+def test_what_no_request_can_be_sent_with_is_refused(place: str, wrong: Any, problem: str) -> None:
+    """Every result would be lost for good at its first attempt."""
+    outer, inner = place.split(".")
+    (found,) = problems_of({outer: {inner: {"endpoint": "http://h"} | wrong}})
+    assert found.startswith(f"{place}.{problem}")
+    assert "secret" not in found
+
+
+def test_a_path_before_the_signals_is_accepted() -> None:
+    """Some products have one; over gRPC it is not used."""
+    for to in ({"endpoint": "http://h/api/otel", "protocol": "http/protobuf"}, {"endpoint": "http://h/v1/traces"}):
+        assert load({"exporters": {"otlp": to}})
