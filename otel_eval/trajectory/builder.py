@@ -111,7 +111,7 @@ class _Work:
         read, facts, first = self.read, self.facts, run.first
         agents, models = _between(read.agents, run), _between(read.model_calls, run)
         try:
-            read.steps.take(_steps_of_run(run.last - first))
+            read.steps.take(_RUN_STEPS + _SPAN_STEPS * (run.last - first))
             held = self._contents(run, agents, models)
         except TooLarge as error:
             held = _Contents(calls_unknown=str(error), too_large=str(error))
@@ -198,11 +198,6 @@ class _Work:
             own = (*around[draft.place], draft.span_id.hex())[-MAX_ENCLOSING:]
             stack.append((self.read.end(draft.place), own))
         return around
-
-
-def _steps_of_run(spans: int, calls: int = 0) -> int:
-    """What a run of so many spans takes at least, without reading content."""
-    return _RUN_STEPS + _SPAN_STEPS * spans + _CALL_STEPS * calls
 
 
 def _completeness(read: ClassifiedTrace, run: Candidate) -> Completeness:

@@ -7,7 +7,7 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from otel_eval.errors import InputError
 from otel_eval.exporters.jsonl import JsonLinesFile
@@ -16,7 +16,7 @@ from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.otlp_json import read_json
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
-from otel_eval.wire import read_varint
+from otel_eval.wire import fields
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
 _TIMEOUT_S: Final = 5.0  # of writing a dead letter
@@ -47,18 +47,12 @@ def trace_id_of(key: bytes | None) -> bytes | None:
 _RESOURCE_SPANS: Final = 0x0A  # tag of field 1 with a length
 
 
-def _is_framed(value: bytes | None) -> bool:
+def _is_framed(value: bytes) -> bool:
     """Whether a message ends where its last field does: of one that was cut short, the next would be taken for the rest."""
-    at = 0
     try:
-        while value and at < len(value):
-            if value[at] != _RESOURCE_SPANS:
-                return False
-            length, at = read_varint(value, at + 1)
-            at += length
-    except (IndexError, ValueError):
+        return bool(value) and all(value[each.start] == _RESOURCE_SPANS for each in fields(value, 0, len(value)))
+    except ValueError:
         return False
-    return bool(value) and at == len(value or b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +94,7 @@ class RecordReader:
             return None
         keys = [trace_id_of(record.key) for record in records]
         body = b"".join([record.value or b"" for record in records])
-        if None in keys or len(body) > self._max_bytes or not all(_is_framed(record.value) for record in records):
+        if None in keys or len(body) > self._max_bytes or not all(_is_framed(record.value or b"") for record in records):
             return None
         try:
             batch = self._batch(body)
@@ -163,18 +157,6 @@ class RecordReader:
         return 0 if isinstance(batch, str) else len(batch.spans)
 
 
-class DeadRecords(Protocol):
-    """Takes records that cannot be read, in full."""
-
-    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
-        """Keep the record; False if that is not possible now."""
-        ...
-
-    def close(self) -> None:
-        """Release file or connection."""
-        ...
-
-
 class DeadRecordsFile(JsonLinesFile):
     """Appends a line for each record, with key and value in base64."""
 
@@ -229,3 +211,7 @@ class DeadRecordsTopic:
     def close(self) -> None:
         """End the connections."""
         self._producer.flush(_TIMEOUT_S)
+
+
+DeadRecords = DeadRecordsFile | DeadRecordsTopic
+"""Takes records that cannot be read, in full."""

@@ -76,6 +76,7 @@ class KafkaSource:
         self._group, self._services, self._finder, self._make = group, services, finder, pipeline
         self._limits, self._backpressure = limits, backpressure
         self._counters: Final = services.counters
+        self._offsets: Final = f"offsets of {services.topic}"
         self._warnings: Final = Warnings()
         self._partitions: dict[int, Partition] = {}
         self._by_evaluator: dict[str, Partition] = {}
@@ -255,30 +256,30 @@ class KafkaSource:
 
     def _committed(self, consumer: Any, assigned: Sequence[Any]) -> Sequence[Any]:
         """The commits of partitions; asked again until the cluster answers, because without them nothing may be read."""
-        while assigned and not self._stopping.is_set():
-            try:
-                found = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
-                if all(each.error is None for each in found):
-                    return list(found)
-            except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
-                self._warnings.say("committed", "the commits of group %s cannot be read: %s", self._group, _described(error))
-            self._stopping.wait(_FAILED_S)
-        return ()
+        from confluent_kafka import KafkaException
+
+        def ask() -> Sequence[Any]:
+            found: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
+            if failed := [each.error for each in found if each.error is not None]:
+                raise KafkaException(failed[0])
+            return found
+
+        return self._answer(ask, f"commits of group {self._group}") or () if assigned else ()
 
     def _begin(self, consumer: Any, committed: Any) -> Start:
-        start = self._answer(lambda: self._finder.start(consumer, committed, self._number_of_partitions))
+        start = self._answer(lambda: self._finder.start(consumer, committed, self._number_of_partitions), self._offsets)
         if start is None:
             return Start(committed.offset, committed.offset)
         self._own(committed.partition, start)
         return start
 
-    def _answer(self, ask: Callable[[], T]) -> T | None:
-        """What the cluster knows of offsets, asked again until it answers; None when the process ends."""
+    def _answer(self, ask: Callable[[], T], what: str) -> T | None:
+        """What the cluster knows, asked again until it answers; None when the process ends."""
         while not self._stopping.is_set():
             try:
                 return ask()
             except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
-                self._warnings.say("offsets", "the offsets of %s cannot be read: %s", self._services.topic, _described(error))
+                self._warnings.say(what, "the %s cannot be read: %s", what, _described(error))
                 self._stopping.wait(_FAILED_S)
         return None
 
@@ -305,7 +306,7 @@ class KafkaSource:
         partition = self._partitions.get(number)
         if partition is None or offset <= partition.expected:
             return
-        ends = self._answer(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S))
+        ends = self._answer(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S), self._offsets)
         if ends is None or ends[0] <= partition.expected:  # a transaction's marker, or what compaction has left out
             return
         start = self._finder.out_of_range(number, partition.expected, ends[0])
