@@ -104,6 +104,8 @@ class Recovery:
                 does[entry.kind](entry)
         if self._unreadable:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
+        if damaged := self._durable.journal.recovery.damaged:
+            _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
         for each in fields(buffer.counts):  # these count what comes from now on
             setattr(buffer.counts, each.name, 0)
         self._take_over()

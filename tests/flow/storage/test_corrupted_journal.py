@@ -77,3 +77,20 @@ def test_a_request_that_a_later_version_wrote_is_left_out_with_a_warning(
     assert Recovery(after, lambda _: None)(TraceBuffer(Limits()), 0.0) == []
     after.close()
     assert "storage.directory: 1 requests in it cannot be read by this version and are left out" in caplog.text
+
+
+def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It was acknowledged, and `--drain` has no page of counters."""
+    storage = Storage(directory=str(tmp_path), sync=False)
+    before = Durable(storage)
+    for _ in range(2):
+        before.journal.append(RecordKind.TOMBSTONES, [bytes(96)])
+    before.close()
+    (segment,) = tmp_path.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    data[HEAD_BYTES + RECORD_BYTES + 50] ^= 1
+    segment.write_bytes(data)
+    after = Durable(storage)
+    Recovery(after, lambda _: None)(TraceBuffer(Limits()), 0.0)
+    after.close()
+    assert "storage.directory: the disk damaged it in 1 places; what was recorded there is lost" in caplog.text
