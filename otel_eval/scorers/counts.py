@@ -44,7 +44,8 @@ class CallCount(NamedTuple):
     expected: int
 
 
-_NUMBER: Final = {"type": "integer", "minimum": 0}
+_MOST: Final = 10**18 - 1  # as many digits as a criterion in one text may have
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST}
 _CRITERION: Final = {
     "anyOf": [
         {"type": "string", "pattern": rf"^{_WRITTEN.pattern}$"},
@@ -79,7 +80,7 @@ def _criterion(key: str, name: Any, given: Any) -> CallCount:
     sign, number = given
     if not isinstance(sign, str) or sign not in _OPERATORS:
         raise invalid_value(where, sign, "one of the operators = == != < <= > >=", _meant(sign))
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST:
         raise invalid_value(where, number, "a whole number of calls, 0 or more", _REMEDY)
     return CallCount(name, sign, number)
 

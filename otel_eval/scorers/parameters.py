@@ -69,7 +69,7 @@ def reads(reader: Reader) -> dict[str, Reader]:
 def text(key: str, value: Any) -> str:
     """A text with something in it."""
     if not isinstance(value, str) or not value.strip():
-        raise invalid_value(key, value, "a text", f"write {key}: some-name")
+        raise invalid_value(key, value, "a non-empty text", f"write {key}: some-name")
     return value
 
 

@@ -138,9 +138,7 @@ def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
         problems.append(f"{key}.name: missing; write e.g. {{name: search}}")
     if problems:
         raise ConfigError(*problems)
-    given = {spelt[word]: value[word] for word in value if word in spelt}
-    if "result" in given:
-        given["result"] = decode_json(given["result"])
+    given = {spelt[word]: decode_json(value[word]) for word in value if word in spelt}
     return Expected(_name(f"{key}.name", value["name"]).name, **given)
 
 

@@ -370,7 +370,7 @@ def test_a_run_without_valid_ids_is_not_sent(product: Any, ids: dict[str, str]):
 
 def test_texts_are_valid_and_short(product: Any):
     """No NUL, no half of a surrogate pair, at most 4 KiB of explanation."""
-    text = "\0" + chr(0xD800) + "é" * 5000
+    text = "\0x" + chr(0xD800) + "é" * 5000  # an odd number of bytes: one byte more than the limit would let one more in
     made(product).export([with_result(run(), scorer="a\0b" + chr(0xDC00), outcome=Scored(1.0, True, text))])
     sent = json.dumps(product.requests[-1][2])
     body = product.requests[-1][2]
@@ -541,6 +541,15 @@ def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path
         wait_until(lambda: acknowledged)
     assert acknowledged == [report]
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["404, MLflow has no such trace"] * 2
+
+
+def test_a_score_waits_ten_minutes_for_its_trace_unless_configured(mlflow: FakeMlflow):
+    mlflow.traces, now = set(), [0.0]
+    exporter = made(mlflow, clock=lambda: now[0])
+    failed = []
+    for now[0] in (0.0, 599.0, 600.0):
+        failed.append(exporter.export([run()]).failed)
+    assert failed == [(), (), ((0, 0),)]
 
 
 def test_what_was_delivered_after_waiting_leaves_room_for_others(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):

@@ -17,13 +17,14 @@ OTHER = trajectory(call("search", arguments={"q": "weather"}, result="8"))
     "expected",
     [
         {"name": "search", "arguments": {"q": "rates"}},
+        {"name": "search", "arguments": '{"q": "rates"}'},
         {"name": "search", "input_parameters": {"q": "rates"}, "description": "looks up", "reasoning": "why not"},
         {"name": "search", "args": {"q": "rates"}, "id": "call-1", "type": "tool_call"},
         {"name": "search", "args": {"q": "rates"}},
         {"id": "call-1", "type": "function", "function": {"name": "search", "arguments": '{"q": "rates"}'}},
         {"type": "function", "function": {"name": "search", "arguments": {"q": "rates"}}},
     ],
-    ids=["own", "deepeval", "langchain", "adk-uipath", "openai", "openai-object"],
+    ids=["own", "json-text", "deepeval", "langchain", "adk-uipath", "openai", "openai-object"],
 )
 @pytest.mark.parametrize("single", [False, True])
 def test_arguments_are_read_in_every_spelling(expected: dict[str, Any], single: bool) -> None:

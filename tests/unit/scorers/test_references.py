@@ -151,10 +151,10 @@ def test_an_answer_can_be_in_a_dataset(case, outcome):
 
 REFUSED = [
     (3, "reference: 3 is not an attribute's name or a mapping; write reference: my.expected, or"),
-    ("", "reference: '' is not a text"),
+    ("", "reference: '' is not a non-empty text"),
     ({"dataset": CASES}, "reference.key: missing"),
     ({"key": "k"}, "reference.dataset: missing"),
-    ({"dataset": CASES, "key": 3}, "reference.key: 3 is not a text"),
+    ({"dataset": CASES, "key": 3}, "reference.key: 3 is not a non-empty text"),
     ({"dataset": CASES, "key": "k", "feild": "x"}, "reference.feild: unknown key; did you mean 'field'?"),
     ({"dataset": CASES, "key": "k", "column": "x"}, "reference.column: only a file has columns"),
     ({"dataset": 3, "key": "k"}, "reference.dataset: 3 is not a dataset; name a file"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_rig.traffic import body, run_of, trace_id
 
 from otel_eval.otlp import Encoding
-from otel_eval.sources.kafka.records import RecordReader, TopicRecord
+from otel_eval.sources.kafka.records import DeadRecordsFile, RecordReader, TopicRecord
 
 
 def record(number: int, offset: int = 0, **changes: Any) -> TopicRecord:
@@ -74,3 +75,16 @@ def test_a_record_of_no_span_is_no_error() -> None:
     assert not found.refused
     assert reader().spans(record(1)) == 3
     assert reader().spans(record(1, value=b"\xff")) == 0
+
+
+def test_a_dead_record_is_kept_in_full_or_not_at_all(tmp_path: Path) -> None:
+    """On a full disk it waits."""
+    path = tmp_path / "dead.jsonl"
+    kept = DeadRecordsFile(str(path))
+    assert kept.add("t", 2, TopicRecord(7, 1.0, None, b"\xff"), "malformed")
+    kept.close()
+    fields = {"topic": "t", "partition": 2, "offset": 7, "why": "malformed", "key": None, "value": "/w=="}
+    assert json.loads(path.read_text()) == fields
+    full = DeadRecordsFile("/dev/full")
+    assert not full.add("t", 2, TopicRecord(7, 1.0, None, b"\xff"), "malformed")
+    full.close()

@@ -18,7 +18,7 @@ from otel_eval.exporters.delivery import Undelivered
 from otel_eval.model import Report
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.kafka.offsets import OffsetFinder
+from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
 from otel_eval.sources.kafka.partition import RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader
 from otel_eval.sources.kafka.source import KafkaSource
@@ -56,6 +56,7 @@ class Cluster:
         self.polls: list[list[Message]] = []
         self.first, self.failures = 0, 0
         self.commits: list[int] = []
+        self.is_awaited = False
 
     def consume(self, _: int, __: float) -> list[Message]:
         return self.polls.pop(0) if self.polls else []
@@ -66,8 +67,9 @@ class Cluster:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return self.first, 1000
 
-    def commit(self, offsets: list[TopicPartition], **_: Any) -> None:
+    def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         self.commits.append(offsets[0].offset)
+        self.is_awaited = not asynchronous
 
     def committed(self, partitions: list[TopicPartition], **_: Any) -> list[TopicPartition]:
         return partitions
@@ -142,3 +144,35 @@ def test_records_that_were_deleted_are_noticed_within_one_poll(made: Made) -> No
     cluster.polls[0][0]._offset = 0
     source._step()
     assert evaluated(reports) == {trace_id(1).hex(): "overflow"}
+
+
+def test_the_last_commit_of_a_partition_is_awaited(made: Made) -> None:
+    """The next owner reads it; the others may take their time."""
+    source, cluster, _ = made
+    cluster.polls = [messages(1, 0)]
+    source._step()
+    assert not cluster.is_awaited
+    source._on_commit(KafkaError(KafkaError.REQUEST_TIMED_OUT), ())
+    source._on_revoke(cluster, [TopicPartition("t", 0)])
+    assert cluster.is_awaited
+
+
+@pytest.mark.parametrize(
+    ("committed", "metadata", "start"),
+    [
+        (50, CommitNote(20, 1).text(), Start(50, 20)),
+        (50, CommitNote(5, 1).text(), Start(50, 10)),
+        (50, CommitNote(60, 1).text(), Start(50, 50)),
+        (50, "by hand", Start(50, 50)),
+        (5, CommitNote(3, 1).text(), Start(10, 10, 7.0)),
+        (1001, "", Start(10, 10, 7.0)),
+        (-1001, "", Start(10, 10, 7.0)),
+    ],
+    ids=["margin", "margin deleted", "margin behind", "no margin", "deleted", "made anew", "none"],
+)
+def test_where_reading_begins(committed: int, metadata: str, start: Start) -> None:
+    """The cluster has the records from 10 up to 1000; a group without commits begins with the earliest."""
+    cluster = Cluster()
+    cluster.first = 10
+    finder = OffsetFinder("t", "earliest", Counters(), lambda: 7.0)
+    assert finder.start(cluster, TopicPartition("t", 0, committed, metadata=metadata), 1) == start
