@@ -231,6 +231,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     # Bedrock and Strands toolResult.
     "tool_result": Wrapper((("toolUseId", ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"),
     "uipath_output": Wrapper((("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"),
+    # The output of a call that failed; messages have the text alone.
+    "haystack_error": Wrapper((("error", str),), ("error",), only=frozenset({"error"})),
     # Gemini's FunctionResponse, as OpenInference records the result of an ADK tool.
     "function_response": Wrapper(
         (("name", ANY), ("response", dict)),

@@ -108,6 +108,7 @@ FINISH_REASONS: Final = (
     "gen_ai.completion.0.finish_reason",  # OpenLLMetry, and what copied its flattened messages
     "llm.response.finish_reason",
     "llm.response.stop_reason",
+    "anthropic.message.stop_reason",
     "gen_ai.response.stop_reason",
 )
 RESPONSE_ID: Final = ("gen_ai.response.id",)
@@ -157,6 +158,7 @@ class Convention:
         unreliable_finish_reasons: marks of model spans whose finish reason does not show whether tools were requested.
         own_content: which of `input` and `output` agent spans record whenever content is captured; one that is not listed is
             taken from the first or last model call if the agent's span lacks it.
+        repeats: globs of scopes whose spans record the model calls of this client beside its own.
         failures_in_results: whether the result alone may show that a call failed, so that without a recorded result the
             outcome is unknown.
     """
@@ -185,6 +187,7 @@ class Convention:
     tool_finish_reasons: tuple[str, ...] = TOOL_FINISH_REASONS
     unreliable_finish_reasons: tuple[Mark, ...] = UNRELIABLE
     own_content: tuple[Field, ...] = ()
+    repeats: tuple[str, ...] = ()
     failures_in_results: bool = False
 
 

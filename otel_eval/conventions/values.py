@@ -36,9 +36,9 @@ _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
 def decode(value: Any, *, literals: bool = True) -> Any:
     """The JSON value that a recorded value represents.
 
-    Text that is JSON is parsed, and once more if the result is text with an object or array in it; else a Python literal of a
-    container is parsed (as `repr` writes it); else the text is the value. NaN and infinities become their names, since JSON has
-    no such numbers.
+    Text that is JSON is parsed, and once more if the result is text with an object or array in it; text that is no JSON is parsed
+    as a Python literal of a container (as `repr` writes it); else the text is the value. NaN and infinities become their names,
+    since JSON has no such numbers.
 
     Args:
         value: anything an attribute can hold.
@@ -50,6 +50,8 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     # Some serialise twice: JSON text with JSON in it. Other text in JSON stays as it is: "1" is a string, not a number.
     if isinstance(read, str) and read is not value and read.lstrip()[:1] in ("{", "["):
         inner = _json(read)
+        if inner is read and literals:
+            inner = _literal(read)
         return inner if isinstance(inner, (dict, list)) else read
     if read is value and literals:
         return _literal(value)

@@ -16,7 +16,7 @@ from typing import Final
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import ReadTable, ToolReader
 from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
-from otel_eval.globs import glob
+from otel_eval.globs import alternatives_of, fits, glob
 from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Steps, Wanted
 from otel_eval.model import Kind, SpanRef
 
@@ -217,6 +217,31 @@ class ClassifiedTrace:
                     self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
+        readings = self.readings
+        clients = {place for place in self.model_calls if (table := readings[place].table) and table.convention.repeats}
+        if clients:
+            self._put_below_instrumentations(clients)
+
+    def _put_below_instrumentations(self, clients: set[int]) -> None:
+        """Put a client's own span below the one beside it during which it started, if that is the same model call."""
+        beside: dict[int, list[tuple[int, int]]] = {}
+        for place in self.model_calls:
+            if place not in clients:
+                beside.setdefault(self.above[place], []).append((self.views[place].start_ns, place))
+        for places in beside.values():
+            places.sort()
+        for client in clients:
+            others, start = beside.get(self.above[client], []), self.views[client].start_ns
+            at = bisect_right(others, start, key=itemgetter(0)) - 1
+            if at >= 0 and start <= self.views[others[at][1]].end_ns and self._is_repeated(client, others[at][1]):
+                self.above[client] = others[at][1]
+        self.model_calls = [
+            place for place in self.model_calls if self.above[place] < 0 or self.kinds[self.above[place]] is not Kind.MODEL
+        ]
+
+    def _is_repeated(self, client: int, place: int) -> bool:
+        table, scope = self.readings[client].table, self.resource_scopes[place].scope_name
+        return table is not None and any(fits(alternatives_of(each), scope) for each in table.convention.repeats)
 
     def table(self, place: int) -> ReadTable | None:
         """The table that knew the span."""

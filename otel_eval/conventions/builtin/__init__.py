@@ -23,6 +23,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.TRACELOOP,
     genai.LITELLM_CALLER,
     vendors.TRACELOOP_MODELS,
+    vendors.MLFLOW_DSPY,
     vendors.MLFLOW_LANGCHAIN,
     vendors.MLFLOW,
     vendors.VERCEL,

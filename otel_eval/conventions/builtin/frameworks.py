@@ -87,13 +87,13 @@ LIVEKIT: Final = Convention(
 HAYSTACK: Final = Convention(
     name="haystack",
     source="haystack 2.x and 3.x tracing (components/agents/agent.py, MIGRATION to 3.0): a span per tool call from 3.0 on; "
-    "before, only messages, where content is traced",
+    "before, only messages, where content is traced; E: 3.4",
     rules=(
         # A person is asked about a call before it is made.
         Rule(Kind.OTHER, "haystack.agent.hook.human_in_the_loop.strategy.type"),
         Rule(Kind.TOOL, "haystack.tool.name"),
         Rule(Kind.AGENT, "haystack.agent.max_steps"),
-        Rule(Kind.MODEL, "haystack.agent.step.llm.output"),
+        Rule(Kind.MODEL, name="haystack.agent.step.llm"),
         Rule(Kind.MODEL, "haystack.component.type", "*Generator"),
         Rule(Kind.OTHER, "haystack.component.type"),
     ),
@@ -107,6 +107,8 @@ HAYSTACK: Final = Convention(
         Field.INPUT: ("haystack.agent.input", "haystack.component.input"),
         Field.OUTPUT: ("haystack.agent.output", "haystack.component.output"),
     },
+    errors=(Mark("haystack.tool.error", "true"),),
+    wrappers=("haystack_error",),
     messages=(
         MessageRow("haystack.agent.step.llm.output"),
         MessageRow("haystack.component.output"),

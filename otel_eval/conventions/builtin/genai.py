@@ -175,6 +175,9 @@ GOOGLE_ADK: Final = replace(
     tool_spans=True,
 )
 
+# The name that OpenAI Agents gives to a workflow unless the program gives one.
+_DEFAULT_WORKFLOW: Final = {**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"Agent workflow"})}
+
 OPENAI_AGENTS: Final = replace(
     GEN_AI,
     name="openai_agents",
@@ -182,8 +185,7 @@ OPENAI_AGENTS: Final = replace(
     "(turn spans are called `unknown`; output messages hold calls only as repr text)",
     scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
-    # The workflow's name unless the program gives one.
-    placeholders={**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"Agent workflow"})},
+    placeholders=_DEFAULT_WORKFLOW,
     agent_span_name=("invoke_agent *",),
     tool_spans=True,
 )
@@ -251,11 +253,24 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
+ANTHROPIC: Final = replace(
+    GEN_AI,
+    name="anthropic_client",
+    source="anthropic 2.12: the client's own spans, without content; instrumentations leave them beside theirs; E",
+    scopes=("com.anthropic.sdk.*",),
+    tool_spans=False,
+    repeats=("*anthropic*",),
+)
+
 OPENLIT: Final = replace(
     GEN_AI,
     name="openlit",
-    source="openlit 1.34 (no span of a tool with LangChain 1; names and ids of several calls in one text); E",
+    source="openlit 1.34 (no span of a tool with LangChain 1; names and ids of several calls in one text), 1.45 (spans of tools; "
+    "a result of LangChain is the text of its message); E",
     scopes=("openlit*",),
+    wrappers=("langchain_text",),
+    placeholders=_DEFAULT_WORKFLOW,
+    agent_span_name=("invoke_agent *",),
     tool_spans=False,
 )
 
@@ -272,6 +287,7 @@ DIALECTS: Final = (
     AGENT_FRAMEWORK,
     SEMANTIC_KERNEL,
     MODEL_CLIENTS,
+    ANTHROPIC,
 )
 
 BARE_TOOL: Final = replace(

@@ -234,6 +234,20 @@ MLFLOW_LANGCHAIN: Final = replace(
     ),
 )
 
+MLFLOW_DSPY: Final = replace(
+    MLFLOW,
+    name="mlflow_dspy",
+    source="mlflow 3.17 dspy/callback.py: names of classes and methods, and `Tool.` before a tool's name; E",
+    rules=(
+        Rule(Kind.TOOL, "mlflow.spanType", "TOOL", name="Tool.*"),
+        Rule(Kind.AGENT, "mlflow.spanType", "AGENT", name="*.forward"),
+    ),
+    span_name=("Tool.*",),
+    agent_span_name=("*.forward",),
+    # ReAct reserves this name for the tool that ends its loop.
+    not_calls=frozenset({"finish"}),
+)
+
 # `ai.generateText` is the run and `ai.generateText.doGenerate` one model call within it: the text must fit whole.
 VERCEL: Final = Convention(
     name="vercel_ai_sdk",

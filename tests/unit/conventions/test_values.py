@@ -37,6 +37,7 @@ JSON_VALUES = st.recursive(
         ("9" * 5000, "9" * 5000),
         (3, 3),
         (None, None),
+        ("\"{'a': 1}\"", {"a": 1}),
     ],
 )
 def test_a_recorded_value_is_read_as_what_it_stands_for(recorded: Any, value: Any):

@@ -149,6 +149,17 @@ def test_a_framework_and_its_client_tell_of_a_model_call_once():
     assert (len(run.calls), run.model_calls) == (1, 1)
 
 
+@pytest.mark.parametrize(("scope", "calls"), [("x.instrumentation.anthropic", 1), ("x.instrumentation.openai", 2)])
+def test_a_clients_own_span_beside_that_of_an_instrumentation_is_the_same_model_call(scope: str, calls: int):
+    """Anthropic's client records neither messages nor which of the others describe its calls; it starts during one of them."""
+    own = span(
+        "o", "run", "anthropic.messages.create", start_ns=2, end_ns=9, attributes={OP: "chat"}, scope="com.anthropic.sdk.python"
+    )
+    beside = model("m", 1, asked("look", {}, "c1"), scope=scope)
+    run = trajectory(RUN, beside, own)
+    assert (run.model_calls, [call.name for call in run.calls], bool(run.calls_unknown)) == (calls, ["look"], calls == 2)
+
+
 def test_an_agents_own_messages_serve_where_models_recorded_none():
     """pydantic-ai keeps the whole conversation on the run; what earlier runs said is not this one's."""
     messages = [{"parts": [asked("old", {}, "c0")]}, {"parts": [asked("look", {"q": 1}, "c1"), asked("final_result", {}, "c9")]}]
