@@ -169,7 +169,8 @@ def replay(
         config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
         export: whether results go to the configured exporters as well, without metrics. A file of JSON Lines gets those that
             it does not hold already; those that have changed are added again, and the later line counts.
-        on_problem: called with one line about each file, or part of one, that could not be used.
+        on_problem: called with one line about each file, or part of one, that could not be used, and about results that were not
+            exported.
         on_notice: called with one line about each file whose format lacks something.
         on_progress: called with the number of bytes read since the last call.
         coverage: counts what was read and evaluated; complete once all reports were taken.
@@ -191,6 +192,8 @@ def replay(
         gathering.stop()
         if exporters:
             exporters.close(30.0)
+            if exporters.failed:
+                on_problem(f"exporters: {exporters.failed} results were not delivered")
 
 
 def understand(

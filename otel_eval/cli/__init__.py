@@ -215,8 +215,8 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 
-    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the configuration or an input is invalid;
-    3 nothing was evaluated, or a record of a dataset file matched no run.
+    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the configuration or an input is invalid, or
+    results were not exported; 3 nothing was evaluated, or a record of a dataset file matched no run.
     """
     from otel_eval.cli.stored import show_scores
     from otel_eval.config import load

@@ -168,6 +168,11 @@ class Fanout:
         """What the exporters count, such as results in their queues."""
         return {name: count for exporter in self._exporters for name, count in exporter.counts().items()}
 
+    @property
+    def failed(self) -> int:
+        """Results that exporters did not take; complete after `close`."""
+        return self._counters.get("results.export_failed")
+
     def flush(self, timeout_s: float) -> bool:
         """Flush every exporter; False if one could not in time."""
         return self._each("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)

@@ -255,7 +255,8 @@ class ChangedLinesExporter(JsonLinesExporter):
 
     def __init__(self, path: str, *, mode: int = OWNER_ONLY) -> None:
         super().__init__(path, mode=mode)
-        self._digests: dict[str, bytes] = {} if path == "-" else dict(_digests_of(Path(path)))
+        # Pipes and devices hold nothing.
+        self._digests: dict[str, bytes] = dict(_digests_of(Path(path))) if path != "-" and Path(path).is_file() else {}
 
     def _lines(self, batch: Sequence[Report]) -> bytes:
         """The lines of results that are new or have changed."""

@@ -207,6 +207,14 @@ def test_a_second_export_adds_only_what_has_changed(otel_eval: Run, recorded: Pa
     assert sorted(row["passed"] for row in merged) == [True, True]
 
 
+def test_an_export_that_fails_is_no_success(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """Although all passed; what a device holds is not read, which would never end."""
+    path = config(PASSES, more="exporters: {jsonl: {path: /dev/full}}")
+    done = otel_eval("replay", recorded, "--config", path, "--export")
+    assert done.returncode == 2
+    assert "otel-eval: exporters: 1 results were not delivered\n" in done.stderr
+
+
 def test_an_export_has_no_metrics(otel_eval: Run, recorded: Path, config: Write) -> None:
     """So an endpoint for metrics alone is nowhere to send to."""
     path = config(PASSES, more="exporters: {otlp: {endpoint: 'http://127.0.0.1:9', signals: [metrics]}}")
