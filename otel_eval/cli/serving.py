@@ -37,13 +37,13 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     """
     # gRPC's core writes a line for each broken handshake and bad header, without our rate limit: any client could flood the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    stop_requests = _StopRequests()
+    signals = _signals(stop_requests)  # before what takes time, so that a signal during the start is not lost
     from otel_eval.app.server_wiring import check
 
     config = read()
     check(config)  # before anything listens
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
-    stop_requests = _StopRequests()
-    signals = _signals(stop_requests)  # before anything listens, so that a signal during the start is not lost
     server = _server_of(config)
     stop_requests.on_request(server.note_stop)
     bound = server.start()

@@ -222,7 +222,7 @@ class SupervisedWorker:
         process, self._ready = self._process, None
         self.readiness = Readiness(False, "it ended and is started again")
         if process is not None:
-            process.end(0.0)
+            process.end(_ANSWER_S)
             _log.warning("worker %d ended (exit code %s) and is started again", self.number, process.process.exitcode)
         # Counters of the service must not fall because a process that counted ended.
         counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}

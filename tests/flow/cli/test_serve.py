@@ -157,6 +157,16 @@ def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> 
     assert process.returncode == 0
 
 
+def test_a_sighup_during_the_start_is_carried_out(config: Write) -> None:
+    """As soon as it serves; it ended the process while modules and the configuration were loaded."""
+    path = config("{type: 'early:scorer'}", more=ANYWHERE)
+    once = "if not os.path.exists('seen'):\n    open('seen', 'w').close()\n    os.kill(os.getpid(), signal.SIGHUP)\n"
+    (path.parent / "early.py").write_text(f"import os, signal\n{once}def scorer(run):\n    return 1.0\n", encoding="utf-8")
+    with serving(path) as process:
+        assert ready(process).startswith("ready ")
+        said(process, "reload: done")
+
+
 def test_log_lines_are_json_if_asked_for(config: Write) -> None:
     """One object a line, with a time and a level."""
     path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json, endpoint: '127.0.0.1:0'}")

@@ -127,6 +127,7 @@ def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, unt
     until(lambda: one.page("/readyz") == "ready\n")
     assert one.end(signal.SIGTERM) == 0
     assert "ended (exit code -9) and is started again" in one.said()  # which number has the lower process id is open
+    assert "did not stop in time" not in one.said()
     assert twice(one.rows()) == {}
 
 
