@@ -112,12 +112,14 @@ class Warnings:
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
 
-    def say(self, subject: str, message: str, *args: Any) -> None:
-        """Log the warning unless one of this subject was logged lately."""
+    def say(self, subject: str, message: str, *args: Any) -> bool:
+        """Log the warning unless one of this subject was logged lately; whether it was logged."""
         now = time.monotonic()
-        if now - self._said.get(subject, float("-inf")) >= _EVERY_S:
+        is_due = now - self._said.get(subject, float("-inf")) >= _EVERY_S
+        if is_due:
             self._said[subject] = now
             _log.warning(message, *args)
+        return is_due
 
     def once(self, subject: str, message: str, *args: Any) -> None:
         """Log the warning unless one of this subject was ever logged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -16,6 +17,8 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
 from otel_eval.retry import ExportResult, reason_of
 from otel_eval.worker_thread import WorkerThread
+
+_log = logging.getLogger("otel_eval")
 
 _MOST: Final = 10_000  # runs that wait; of more the oldest count as final
 
@@ -114,12 +117,14 @@ class Fanout:
         # They flush and close exporters, since the SDK's flushes keep no deadline.
         self._workers: Final = [WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters]
         self._since = time.monotonic()  # when the last export began
+        self._closed = False
         self._begin()
         in_each_child(self, Fanout._begin)
 
     def _begin(self) -> None:
         """At the start, and in a child process, which has none of the parent's threads."""
         self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
+        self._lost: dict[str, int] = {}  # results since the last line about them, by exporter
         for worker in self._workers:
             worker.reset()
 
@@ -136,13 +141,15 @@ class Fanout:
         try:
             result = exporter.export((report,))
         except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
-            result = ExportResult.permanent(reason_of(error))
+            result = ExportResult.permanent("closed" if self._closed else reason_of(error))
         if result.status == "ok":
             self._counters.add("results.exported", len(report.results), exporter=exporter.name)
         elif result.status != "accepted":
             self._counters.add("results.export_failed", len(report.results), exporter=exporter.name)
+            lost = self._lost.pop(exporter.name, 0) + len(report.results)
             message = "export to %s failed (%s), %d results are lost"
-            self._warnings.say(exporter.name, message, exporter.name, result.reason, len(report.results))
+            if not self._warnings.say(exporter.name, message, exporter.name, result.reason, lost):
+                self._lost[exporter.name] = lost
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Tell the exporters that count each run once that the results of these runs are final. Never raises."""
@@ -179,7 +186,10 @@ class Fanout:
 
     def close(self, timeout_s: float) -> None:
         """Close every exporter; one that hangs is abandoned at the deadline, and logged."""
+        self._closed = True
         self._each("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._abandoned)
+        for name, lost in list(self._lost.items()):
+            _log.warning("%s: %d more results were lost", name, lost)
         for worker in self._workers:
             worker.end()
 

@@ -256,7 +256,7 @@ class InProcessSource(SpanProcessor):
         self._limiting.end()
         self._limiter.warn_of_drops()
         if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked() > _BLOCKED_S):
-            why = "an exporter does not return" if self._blocked() else "scoring is behind"
+            why = "an exporter does not return" if self._blocked() > _BLOCKED_S else "scoring is behind"
             _log.warning("some runs were not scored before shutdown: %s", why)
         if self._close is not None:
             self._flushing.acquire(blocking=False)  # what is closed needs no flush when a provider asks for one

@@ -49,6 +49,17 @@ def test_an_exporter_that_raises_loses_its_own_results_only(report: Reports, cap
     assert good.asked == ["policy"] * 3
     assert tally.snapshot() == {"results.exported{exporter=good}": 6, "results.export_failed{exporter=bad}": 6}
     assert [record.getMessage() for record in caplog.records] == ["export to bad failed (ValueError), 2 results are lost"]
+    caplog.clear()
+    fanout.close(5.0)
+    assert [record.getMessage() for record in caplog.records] == ["bad: 4 more results were lost"]
+
+
+def test_what_comes_after_the_end_is_lost(report: Reports, caplog: pytest.LogCaptureFixture):
+    """Scoring may be behind when a program ends."""
+    fanout = Fanout([Noting("bad", breaks=True)])
+    fanout.close(5.0)
+    fanout.export(report("scored"))
+    assert [record.getMessage() for record in caplog.records] == ["export to bad failed (closed), 1 results are lost"]
 
 
 def test_what_an_exporter_counts_itself_is_not_counted(report: Reports):
