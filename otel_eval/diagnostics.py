@@ -32,6 +32,7 @@ _END_IT: Final = "a run is evaluated when its own span has ended"
 _LONGEST_SCOPE: Final = 200
 _NAMED: Final = 5  # scopes, services and the like that one line names
 _MOST_SCOPES: Final = 100
+_FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
@@ -170,8 +171,10 @@ class Diagnostics:
         if self._lost is not None:
             for run in new:
                 self._lost.add(run)
-            if trace.cut:
-                self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
+        if trace.cut:
+            self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
+        elif trace.reason is Completeness.OVERFLOW and self._lost is None:  # in a process its source warns of that
+            self._warnings.once("full", _FULL)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
                 _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))

@@ -21,6 +21,8 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from receiver_process import request
+from waiting import wait_until
 
 from otel_eval import __version__
 from otel_eval.app.server import Server
@@ -295,6 +297,26 @@ def test_the_status_tells_what_was_lost_and_why(begin: Begin) -> None:
     assert status_values["drops"]["spans_over_limit"]["count"] == 1
     assert "over max_spans_per_trace" in status_values["drops"]["spans_over_limit"]["why"]
     assert "script" not in text
+
+
+@pytest.mark.parametrize(
+    ("limits", "line"),
+    [
+        ({"max_spans_per_trace": 1}, "a trace has more than 1 spans (traces.max_spans_per_trace): its runs are skipped as"),
+        ({"max_traces": 1}, "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what"),
+    ],
+)
+def test_a_limit_that_is_reached_is_logged_once(
+    begin: Begin, limits: dict[str, int], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator who does not look at this page sees it, too."""
+    server, bound = begin(traces=limits)
+    body = request(*((trace, span, 1, "search") for trace in range(1, 5) for span in (2, 3)))
+    with grpc.insecure_channel(str(bound.grpc)) as channel:
+        channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")(body, timeout=10)
+    wait_until(lambda: server.counts()["traces_closed"] >= 3)
+    server.stop(5.0)
+    assert [each.getMessage().startswith(line) for each in caplog.records if "traces.max_" in each.getMessage()] == [True]
 
 
 def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None:
