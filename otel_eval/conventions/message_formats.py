@@ -228,6 +228,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
         ("structuredContent",),
         only=frozenset({"content", "structuredContent", "_meta", "meta"}),
     ),
+    # A content block alone, as OpenAI Agents records the result of an MCP tool; of several it records a list.
+    "text_block": Wrapper((("type", "text"), ("text", str)), ("text",), only=frozenset({"type", "text", "annotations", "_meta"})),
     # Bedrock and Strands toolResult.
     "tool_result": Wrapper((("toolUseId", ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"),
     "uipath_output": Wrapper((("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"),
@@ -261,5 +263,6 @@ RESULT_WRAPPERS: Final = (
     "mcp_result",
     "mcp_result_snake",
     "mcp_structured",
+    "text_block",
     "tool_result",
 )

@@ -43,6 +43,8 @@ def test_arguments_come_out_of_their_wrapper(wrapped: Any, value: Any):
         ({"content": [{"type": "text", "text": "3"}], "isError": False}, 3, False, ""),
         ({"content": [], "isError": False, "structuredContent": {"a": 1}}, {"a": 1}, False, ""),
         ([{"text": "a"}, {"json": {"b": 1}}], ["a", {"b": 1}], False, ""),
+        ({"type": "text", "text": "3"}, 3, False, ""),
+        ({"type": "text", "text": "3", "lang": "en"}, {"type": "text", "text": "3", "lang": "en"}, False, ""),
         ([{"json": {"b": 1}}], {"b": 1}, False, ""),
         ({"toolUseId": "c2", "status": "error", "content": [{"text": "no"}]}, "no", True, "c2"),
         ({"status": "error", "detail": "a tool's own object"}, {"status": "error", "detail": "a tool's own object"}, False, ""),
