@@ -243,6 +243,7 @@ _MESSAGE_KEYS: Final = (
     ("raw", "tasks_output"),
     ("contents", "model"),
 )
+_ASKING: Final = frozenset({"user", "human", "system", "developer"})
 # An object with one of these keys and no other only wraps the input: BeeAI's agents, DSPy's ReAct.
 _ENVELOPES: Final = frozenset({"input", "input_args"})
 
@@ -250,7 +251,8 @@ _ENVELOPES: Final = frozenset({"input", "input_args"})
 def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """The text of the last (or first) message with one of these roles that has text.
 
-    Without such a message: "" if one of them is explicitly empty, else the value itself.
+    Without such a message: "" if one of them is explicitly empty, else the value itself. A question before a message without
+    text, such as a request for a tool that waits for an approval, is no answer.
 
     Args:
         value: decoded messages in any format, or a plain answer, which is returned as it is.
@@ -268,17 +270,23 @@ def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
             return messages
     if not isinstance(messages, list):
         return value
-    empty = False
-    for message in reversed(messages) if last else messages:
+    found = _found_text(reversed(messages) if last else messages, roles, last=last)
+    return value if found is None else found
+
+
+def _found_text(messages: Iterable[Any], roles: frozenset[str], *, last: bool) -> str | None:
+    """The first text; "" if none has text and one of the messages is explicitly empty, else None."""
+    empty = is_silent = False
+    for message in messages:
         found: Any = None
         if isinstance(message, list):
             found = message_text(message, roles, last=last)
-        elif isinstance(message, dict) and (not roles or _role(message) in roles):
+        elif isinstance(message, dict) and (_role(message) in roles if roles else not is_silent or _role(message) not in _ASKING):
             found = _content_text(message) or ("" if _is_empty(message) else None)
         if isinstance(found, str) and found:
             return found
-        empty = empty or found == ""
-    return "" if empty else value
+        empty, is_silent = empty or found == "", True
+    return "" if empty else None
 
 
 def _role(message: dict[str, Any]) -> str:

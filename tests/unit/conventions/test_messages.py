@@ -191,6 +191,28 @@ def test_what_was_said_last_is_found(messages: Any, text: Any):
     assert message_text(messages, frozenset({"user", "human"}), last=True) == text
 
 
+ASKED = {"role": "user", "content": "Book it"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([ASKED, {"role": "assistant", "content": "Done"}], "Done"),
+        ([ASKED], "Book it"),
+        ([ASKED, {"role": "assistant", "content": ""}], ""),
+        (
+            [ASKED, {"role": "assistant", "content": "One moment"}, {"role": "assistant", "content": "", "tool_calls": [{}]}],
+            "One moment",
+        ),
+    ],
+)
+def test_a_question_is_no_answer(messages: Any, text: str):
+    """An answer may be all that was recorded; where it has no text, what was asked does not stand for it."""
+    assert message_text({"messages": messages}, frozenset(), last=True) == text
+    waiting = {"messages": [ASKED, {"type": "ai", "data": {"content": "", "tool_calls": [{"name": "book"}]}}]}
+    assert message_text(waiting, frozenset(), last=True) == waiting
+
+
 @given(
     st.recursive(
         st.none() | st.text(max_size=6) | st.integers(),
