@@ -19,6 +19,7 @@ from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeL
 from waiting import wait_until
 
 from otel_eval.counters import Counters
+from otel_eval.exporters.deferred import DeferredReports
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -229,6 +230,8 @@ def test_langsmith_gets_feedback_on_the_run_of_the_span(langsmith: FakeLangsmith
         "comment": "3 of 4 in order",
     }
     assert [method for method, _, _ in langsmith.requests] == ["PATCH", "POST", "PATCH", "POST", "PATCH"]
+    source = langsmith.requests[3][2]["feedback_source"]
+    assert (source["type"], source["metadata"]["evaluation"], source["metadata"]["revision"]) == ("api", "policy", 1)
 
 
 def test_datadog_gets_evaluations_with_decimal_ids():
@@ -294,6 +297,10 @@ def test_mlflow_updates_an_assessment_that_another_client_created_meanwhile(mlfl
     assert made(mlflow).export([make_report("scored")]).failed == ()
     assert [method for method, _, _ in mlflow.requests] == ["PATCH", "POST", "PATCH"]
     assert [each["feedback"] for each in mlflow.assessments.values()] == [{"value": 0.75}]
+
+
+def test_an_exporter_is_counted_by_the_key_of_its_block(product: Any):
+    assert f"Fake{made(product).name.capitalize()}" == type(product).__name__
 
 
 def test_skipped_and_failed_results_replace_earlier_scores_only(product: Any):
@@ -550,6 +557,12 @@ def test_a_score_waits_ten_minutes_for_its_trace_unless_configured(mlflow: FakeM
     for now[0] in (0.0, 599.0, 600.0):
         failed.append(exporter.export([run()]).failed)
     assert failed == [(), (), ((0, 0),)]
+
+
+def test_what_is_deferred_is_tried_again_soon_only_when_time_is_short():
+    waiting, report = DeferredReports(RetryPolicy(first_s=100.0, longest_s=100.0, last_s=0.0)), run()
+    assert waiting.finish([report], {0: report}) == []
+    assert (waiting.due(hurry=False), waiting.due(hurry=True)) == ([], [report])
 
 
 def test_what_was_delivered_after_waiting_leaves_room_for_others(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):
