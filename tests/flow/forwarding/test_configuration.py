@@ -24,6 +24,7 @@ HERE = "http://127.0.0.1:1"
         ({"endpoint": HERE, "signals": []}, "exporters.forward.signals: the list is empty; name at least one"),
         ({"endpoint": HERE, "tls": {"ca_file": "x.pem"}}, "is not an https:// URL"),
         ({"endpoint": "https://h", "tls": {"cert_file": "x.pem"}}, "exporters.forward.tls: cert_file is given without key_file"),
+        ({"endpoint": "https://h", "tls": {"key_file": "x.pem"}}, "exporters.forward.tls: key_file is given without cert_file"),
         ({"endpoint": HERE, "max_queue": 1}, "exporters.forward.max_queue: unknown key; did you mean 'max_queue_size'?"),
     ],
 )

@@ -50,7 +50,7 @@ class Dead:
 class Owner:
     """A partition and everything that it gave out."""
 
-    def __init__(self, start: Start = BEGINNING, limits: Limits = WAITS, *, delivers: bool = True) -> None:
+    def __init__(self, start: Start = BEGINNING, limits: Limits = WAITS, *, delivers: bool = True, most_ids: int = 1000) -> None:
         self.reports: list[Report] = []
         self.counters = Counters()
         self.dead = Dead()
@@ -65,7 +65,7 @@ class Owner:
             self.dead,
             30.0,
             300.0,
-            1000,
+            most_ids,
             self.undelivered,
         )
 
@@ -137,6 +137,16 @@ def test_finished_traces_of_an_owner_before_are_learned_and_their_records_droppe
     assert owner.counters.get("kafka.records_reread") == 4
     assert owner.counters.get("kafka.spans", outcome="decided") == 3
     assert owner.partition.commit == (10, 0)
+
+
+def test_of_too_many_finished_traces_the_first_are_forgotten() -> None:
+    """Records of theirs are the least likely."""
+    log = [each._replace(offset=offset) for offset, each in enumerate(each for number in (1, 2, 3) for each in records(number))]
+    owner = Owner(Start(len(log), 0), most_ids=2)
+    owner.partition.take(log)
+    owner.partition.take([each._replace(offset=len(log) + each.offset) for each in log])
+    owner.idle(2.0)
+    assert {report.trajectory.trace_id for report in owner.reports} == {trace_id(1).hex()}
 
 
 def test_a_poison_record_is_kept_and_the_offset_goes_on() -> None:
