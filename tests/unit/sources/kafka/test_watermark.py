@@ -54,6 +54,7 @@ def test_a_margin_begins_before_every_record_of_its_time_and_at_most_a_step_too_
         assert start <= min(wanted, low)
         later = [each for each in latest[start:] if each >= latest[start] + STEP_S + 1e-9]
         assert not later or later[0] >= at_low - length_s - 2 * STEP_S, "a later sample would do"
+        assert len(margin._samples) <= (latest[-1] - latest[0]) / STEP_S + 2, "memory does not follow the number of records"
 
 
 @given(times, st.integers(1, 6), st.data())
