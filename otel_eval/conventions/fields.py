@@ -153,7 +153,8 @@ class ReadTable:
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""
         return bool(marks) and any(
-            mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()) for mark in marks
+            not mark.key or (mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()))
+            for mark in marks
         )
 
     def _decoded(self, value: Any) -> Any:
@@ -209,7 +210,9 @@ class ToolReader:
         self._no_ids: Final = table.placeholder_texts - {""}
         # In other tables ids must be decoded, or whether there is a result shows only once it is.
         convention = table.convention
-        self._is_raw_read: Final = not (convention.json_encoded or (convention.failures_in_results and convention.truncated))
+        self._is_raw_read: Final = not (
+            convention.json_encoded or convention.failures_unrecorded or (convention.failures_in_results and convention.truncated)
+        )
         stand_ins = {text for key in ("*", *self._result.keys) for text in convention.placeholders.get(key, ())}
         self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
 

@@ -250,6 +250,12 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
         call_id="request.callId",
         error="status",
     ),
+    # The content alone, as Mastra records the result of an MCP tool.
+    "mcp_content": Wrapper((("content", list),), ("content",), only=frozenset({"content"})),
+    # Strands for TypeScript puts what is no object into one.
+    "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
+    # One content block, as OpenAI Agents records the result of an MCP tool.
+    "text_block": Wrapper((("type", "text"), ("text", str)), ("text",), only=frozenset({"type", "text", "annotations", "_meta"})),
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
 }
 
@@ -265,4 +271,5 @@ RESULT_WRAPPERS: Final = (
     "mcp_structured",
     "text_block",
     "tool_result",
+    "text_block",
 )

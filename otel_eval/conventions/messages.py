@@ -148,6 +148,9 @@ _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
     payload = _first(value, shape.payload)
     arguments = UNRECORDED if payload is None else decode_text(payload)
+    # OpenInference for JavaScript joins the parallel calls of a streamed answer, names and ids too.
+    if isinstance(arguments, str) and "}{" in arguments:
+        return ToolRequest("")
     return ToolRequest(_text(value, shape.name), known_id(_text(value, shape.call_id)), arguments)
 
 

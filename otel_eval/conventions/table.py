@@ -64,7 +64,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call."""
+    """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call.
+
+    The key "" marks every span that the table reads.
+    """
 
     key: str
     value: str
@@ -161,6 +164,8 @@ class Convention:
         repeats: globs of scopes whose spans record the model calls of this client beside its own.
         failures_in_results: whether the result alone may show that a call failed, so that without a recorded result the
             outcome is unknown.
+        failures_unrecorded: whether a failed call may look like any other, so that the outcome of a call without an error is
+            unknown.
     """
 
     name: str
@@ -189,6 +194,7 @@ class Convention:
     own_content: tuple[Field, ...] = ()
     repeats: tuple[str, ...] = ()
     failures_in_results: bool = False
+    failures_unrecorded: bool = False
 
 
 # Never evaluated: spans of this package and of other evaluators.

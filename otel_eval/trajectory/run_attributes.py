@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from otel_eval.conventions import Field, Side
 from otel_eval.conventions.fields import ReadTable
-from otel_eval.conventions.messages import message_text
+from otel_eval.conventions.messages import message_text, read_messages
 from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.conventions.values import decode
 from otel_eval.interfaces import steps_of
@@ -147,10 +147,13 @@ class RunAttributes:
         by_time = sorted(models, key=self._read.moment)
         own = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own else by_time[:1])]
-        last = [run.first, *([] if Field.OUTPUT in own else by_time[-1:])]
         given = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
-        made = next((value for place in last if (value := self._content(place, Field.OUTPUT)) is not None), UNRECORDED)
-        return given, made
+        made = self._content(run.first, Field.OUTPUT)
+        if made is None and by_time and Field.OUTPUT not in own:
+            made = self._content(by_time[-1], Field.OUTPUT)
+            # The run ended before its model answered if the last message only requests calls.
+            made = None if not isinstance(made, str) and read_messages(made) else made
+        return given, UNRECORDED if made is None else made
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
         """What the span would have recorded itself: nothing else can stand for it, it would read otherwise."""

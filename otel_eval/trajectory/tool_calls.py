@@ -117,7 +117,8 @@ def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: boo
 
 def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder) -> None:
     table, content, needs = span.table, read.plan.wants_content_of_calls, read.plan.needs
-    hidden = table.convention.failures_in_results
+    unrecorded = table.convention.failures_unrecorded
+    hidden = unrecorded or table.convention.failures_in_results
     # An event or a log record can hold the only result that shows that the call failed.
     read_all = content or bool(read.trace.logs or table.events)
     recorded = _recorded(read, span) if read_all else _held(span, _RESULT)
@@ -136,7 +137,7 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
         draft.result = taken.value
     draft.call_id = draft.call_id or known_id(taken.call_id)
     draft.error = _error(span, failed=taken.failed)
-    draft.certain, draft.unsure = not hidden, hidden and raw is None
+    draft.certain, draft.unsure = not hidden, unrecorded or (hidden and raw is None)
 
 
 def _tool_span(read: ClassifiedTrace, place: int, reader: ToolReader) -> _ToolSpan:

@@ -86,6 +86,18 @@ def test_results_and_ids_come_out_of_their_envelopes():
         assert by_id["call_4"] == "confirmed Paris 2026-12-01"
 
 
+def test_what_a_handoff_answered_is_no_call_of_the_agent_that_handed_over():
+    """The run within the workflow that consists of the handoff alone."""
+    trajectories = [
+        run.trajectory for trace in traces("openai_agents_js_handoff_openinference.json") for run in build(trace, PLAN)
+    ]
+    assert [(run.agent, run.calls, run.calls_unknown) for run in trajectories] == [
+        ("", (), ""),
+        ("triage", (), ""),
+        ("booker", (), ""),
+    ]
+
+
 def test_a_runs_own_facts_are_read():
     """Agent, conversation, tokens, question and answer."""
     (run,) = outermost("pydantic_ai_v5.json")
@@ -121,6 +133,15 @@ def test_a_failure_that_no_span_records_is_unknown():
     assert [call.failure_unknown for call in later.calls] == [False] * 4
 
 
+def test_a_result_that_may_be_the_text_of_an_exception_shows_no_failure():
+    """Spring AI ends the span of a call that raised like any other; with content its result is the exception's message."""
+    for plan in (PLAN, Plan()):
+        (run,) = outermost("spring_ai.json", plan)
+        assert [call.failure_unknown for call in run.calls] == [True] * 4
+    (run,) = outermost("spring_ai.json")
+    assert [call.result for call in run.calls][2:] == ["invalid date 2026-13-40", "confirmed Paris 2026-12-01"]
+
+
 def test_what_logfire_masks_is_not_recorded():
     """Neither the arguments that hold a password, nor a result, wherever they stand."""
     (run,) = outermost("logfire_scrubbed.json")
@@ -141,3 +162,5 @@ def test_results_are_taken_out_of_what_the_instrumentation_wraps_them_in():
     )
     assert (paris.call_id, oslo.call_id, booked.call_id) == ("c1", "c2", "c4")
     assert failed.result is UNRECORDED
+    (run,) = outermost("openai_agents_js_mcp_openinference.json")
+    assert [call.result for call in run.calls] == [{"city": "Paris", "temp_c": 21}, {"city": "Oslo", "temp_c": 21}, "noted"]

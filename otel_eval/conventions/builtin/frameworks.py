@@ -237,6 +237,57 @@ AGENTOPS: Final = replace(
 )
 
 
+MASTRA: Final = replace(
+    GEN_AI,
+    name="mastra",
+    source="@mastra/otel-exporter 0.3 and 1.4, @mastra/otel-bridge 1.5 (`mastra.span.type`, and GenAI's attributes beside it; "
+    "content of agents in attributes of Mastra's; with @mastra/arize spans are OpenInference's); E",
+    rules=(
+        Rule(Kind.TOOL, "mastra.span.type", "tool_call|mcp_tool_call|provider_tool_call"),
+        Rule(Kind.AGENT, "mastra.span.type", "agent_run|workflow_run"),
+        # Which of a model call's nested spans is the call differs by version.
+        Rule(Kind.OTHER, OPERATION, "model_generation|model_inference|model_step|agent_step"),
+        Rule(Kind.MODEL, "mastra.span.type", "model_generation|model_inference"),
+        Rule(Kind.OTHER, "mastra.span.type"),
+    ),
+    fields=with_fields(
+        GEN_AI.fields,
+        agent_name=("gen_ai.agent.name", "gen_ai.agent.id"),
+        input=("mastra.agent_run.input", "mastra.workflow_run.input", "gen_ai.input.messages", "input"),
+        output=("mastra.agent_run.output", "mastra.workflow_run.output", "gen_ai.output.messages", "output"),
+        conversation=("gen_ai.conversation.id", "mastra.metadata.threadId", "threadId"),
+    ),
+    span_name=("execute_tool *", "tool.execute *"),
+    agent_span_name=("invoke_agent *", "invoke_workflow *", "agent.*", "workflow.*"),
+    wrappers=("mcp_content",),
+    tool_spans=True,
+    own_content=(Field.INPUT, Field.OUTPUT),
+)
+
+VOLTAGENT: Final = Convention(
+    name="voltagent",
+    source="@voltagent/core 2.10.0: every span names its agent, that of the agent itself has no `span.type`; one model span "
+    "stands for all calls of an agent and has the tokens of the last; E",
+    scopes=("@voltagent/core*",),
+    rules=(*by_kind("span.type", tool="tool", model="llm", other="*"), Rule(Kind.AGENT, "entity.type", "agent|workflow")),
+    fields={
+        Field.TOOL_NAME: ("tool.name",),
+        Field.ARGUMENTS: ("input",),
+        Field.RESULT: ("output",),
+        Field.CALL_ID: ("tool.call.id",),
+        Field.ERROR_TYPE: ("error.type",),
+        Field.AGENT_NAME: ("subagent.name", "entity.name"),
+        Field.INPUT: ("input",),
+        Field.OUTPUT: ("output",),
+        Field.CONVERSATION: ("conversation.id",),
+        Field.INPUT_TOKENS: ("usage.prompt_tokens",),
+        Field.OUTPUT_TOKENS: ("usage.completion_tokens",),
+    },
+    span_name=("tool.execution:*",),
+    tool_spans=True,
+    own_content=(Field.INPUT, Field.OUTPUT),
+)
+
 LOGFIRE_AGENTS: Final = Convention(
     name="logfire_openai_agents",
     source="logfire 5.0.0 _internal/integrations/openai_agents.py: a span's name is the template of its message, attributes "

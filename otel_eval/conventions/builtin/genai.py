@@ -130,7 +130,8 @@ STRANDS: Final = replace(
     GEN_AI,
     name="strands",
     source="strands-agents 1.62 telemetry/tracer.py: content in span events by default, in attributes with the "
-    "gen_ai_latest_experimental opt-in; a graph or swarm runs several agents; 0.2 writes `tool.status`; E: default, 0.2.1",
+    "gen_ai_latest_experimental opt-in; a graph or swarm runs several agents; 0.2 writes `tool.status`; E: default, 0.2.1; "
+    "@strands-agents/sdk 1.19 for TypeScript: the same; E",
     scopes=("strands.*|strands-agents*",),
     rules=(Rule(Kind.AGENT, OPERATION, "invoke_graph|invoke_swarm"), *RULES),
     errors=(Mark("gen_ai.tool.status", "error"), Mark("tool.status", "error")),
@@ -139,6 +140,7 @@ STRANDS: Final = replace(
         EventRow("gen_ai.tool.message", Field.CALL_ID, "id"),
         EventRow("gen_ai.choice", Field.RESULT, "message"),
     ),
+    wrappers=("strands_value",),
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
 )
@@ -147,14 +149,13 @@ GOOGLE_ADK: Final = replace(
     GEN_AI,
     name="google_adk",
     source="google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); up to 1.14 an agent is known by its "
-    "span's name only, and so is a tool that raised; E: 1.14, 1.39, 2.13 default",
+    "span's name only; E: 1.14, 1.39, 2.13 default",
     # OpenInference moves the spans to its own scope and leaves some of them as they were.
     scopes=("gcp.vertex.agent|openinference.instrumentation.google_adk*",),
     rules=(
         *RULES,
         Rule(Kind.AGENT, name="invocation|agent_run [*"),
         Rule(Kind.MODEL, name="call_llm"),
-        Rule(Kind.TOOL, name="execute_tool *"),
     ),
     agent_span_name=("agent_run [*]", *GEN_AI.agent_span_name),
     fields=with_fields(
@@ -162,6 +163,8 @@ GOOGLE_ADK: Final = replace(
         arguments=("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args"),
         result=("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response"),
         conversation=("gcp.vertex.agent.session_id",),
+        input=("gcp.vertex.agent.llm_request",),
+        output=("gcp.vertex.agent.llm_response",),
     ),
     messages=(*MESSAGES, MessageRow("gcp.vertex.agent.llm_response"), MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY)),
     # An additional span merges the results of parallel calls.
@@ -171,8 +174,19 @@ GOOGLE_ADK: Final = replace(
         **PLACEHOLDERS,
         "gcp.vertex.agent.tool_call_args": frozenset({"{}"}),
         "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>", '{"result": "<not specified>"}'}),
+        "gcp.vertex.agent.llm_request": frozenset({"{}"}),
+        "gcp.vertex.agent.llm_response": frozenset({"{}"}),
     },
     tool_spans=True,
+)
+
+GOOGLE_ADK_FAILED: Final = replace(
+    GOOGLE_ADK,
+    name="google_adk_failed",
+    source="google-adk up to 1.14 and @google/adk 2.0.0 for JavaScript: a tool's span gets its attributes when the tool "
+    "returns, so that the span of a call that raised has only a name, and in JavaScript no status either; E",
+    rules=(Rule(Kind.TOOL, name="execute_tool *"),),
+    errors=(Mark("", "*"),),
 )
 
 # The name that OpenAI Agents gives to a workflow unless the program gives one.
@@ -280,6 +294,7 @@ DIALECTS: Final = (
     PYDANTIC_AI_EARLY,
     STRANDS,
     GOOGLE_ADK,
+    GOOGLE_ADK_FAILED,
     OPENAI_AGENTS,
     LANGCHAIN,
     ADOT,

@@ -91,12 +91,22 @@ OPENAI_AGENTS: Final = replace(
     name="openinference_openai_agents",
     source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; a "
     "handoff is marked as a tool; E",
-    scopes=("openinference.instrumentation.openai_agents*|@arizeai/openinference-instrumentation-openai-agents*",),
+    scopes=("openinference.instrumentation.openai_agents*",),
     rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *", handoff=True), *RULES),
     agent_span_name=(),
     tool_spans=True,
     # It writes `stop` for every model call.
     unreliable_finish_reasons=(Mark(KIND, "*"),),
+)
+
+OPENAI_AGENTS_JS: Final = replace(
+    OPENAI_AGENTS,
+    name="openinference_openai_agents_js",
+    source="@arizeai/openinference-instrumentation-openai-agents 0.2.15 processor.js: the same, but an agent's name is that of "
+    "its node in the graph, and listing the tools of an MCP server is marked as a tool without a name; E",
+    scopes=("@arizeai/openinference-instrumentation-openai-agents*",),
+    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="mcp_tools"), *OPENAI_AGENTS.rules),
+    fields=with_fields(FIELDS, agent_name=("graph.node.id",)),
 )
 
 CLAUDE_AGENT_SDK: Final = replace(
@@ -288,6 +298,7 @@ DIALECTS: Final = (
     LANGCHAIN,
     LANGCHAIN_JS,
     OPENAI_AGENTS,
+    OPENAI_AGENTS_JS,
     CLAUDE_AGENT_SDK,
     GOOGLE_ADK,
     HAYSTACK,

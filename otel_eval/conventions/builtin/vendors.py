@@ -67,6 +67,23 @@ LANGCHAIN: Final = replace(
     failures_in_results=True,
 )
 
+LANGCHAIN_JS: Final = replace(
+    LANGCHAIN,
+    name="traceloop_langchain_js",
+    source="@traceloop/instrumentation-langchain 0.27: a tool's span has the name of its class, a step is marked as a workflow, "
+    "spans of one run lie side by side, and output messages lack the calls; E",
+    scopes=("@traceloop/instrumentation-langchain*",),
+    rules=(
+        Rule(Kind.OTHER, OPERATION, "execute_tool"),
+        Rule(Kind.AGENT, KIND, "workflow", name="workflow CompiledStateGraph|workflow LangGraph|workflow AgentExecutor"),
+        Rule(Kind.OTHER, KIND, "workflow"),
+        *LANGCHAIN.rules,
+    ),
+    agent_span_name=(),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    tool_spans=False,
+)
+
 AGNO: Final = replace(
     TRACELOOP,
     name="traceloop_agno",
@@ -125,7 +142,7 @@ GOOGLE_GENAI: Final = replace(
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
 )
 
-OPENLLMETRY: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
+OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
 
 
 LANGFUSE: Final = Convention(
@@ -284,7 +301,7 @@ VERCEL: Final = Convention(
 
 SPRING_AI: Final = Convention(
     name="spring_ai",
-    source="spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in)",
+    source="spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in); E: 1.1.2",
     rules=(
         Rule(Kind.TOOL, "spring.ai.kind", "tool_call|tool-call"),
         Rule(Kind.TOOL, "spring.ai.tool.definition.name"),
@@ -302,6 +319,21 @@ SPRING_AI: Final = Convention(
     span_name=("tool_call *",),
     messages=MESSAGES,
     tool_spans=True,
+    # A tool's exception becomes its result within the span.
+    failures_unrecorded=True,
+)
+
+SPRING_AI_STREAMED: Final = replace(
+    SPRING_AI,
+    name="spring_ai_streamed",
+    source="spring-ai 1.1.2: unless Reactor propagates the context, tools of a streamed answer start traces of their own, and "
+    "each model call records the finish reason of the last one; E",
+    rules=(
+        Rule(Kind.AGENT, "spring.ai.chat.client.stream", "true"),
+        Rule(Kind.MODEL, "spring.ai.model.request.tool.names"),
+    ),
+    tool_spans=None,
+    unreliable_finish_reasons=(Mark("spring.ai.model.request.tool.names", "*"),),
 )
 
 MCP: Final = Convention(

@@ -58,6 +58,22 @@ def test_results_come_out_of_their_wrapper(wrapped: Any, value: Any, failed: boo
     assert (taken.value, taken.failed, taken.call_id) == (value, failed, call_id)
 
 
+@pytest.mark.parametrize(
+    ("wrapper", "wrapped", "value"),
+    [
+        ("mcp_content", {"content": [{"type": "text", "text": '{"temp": 3}'}]}, {"temp": 3}),
+        ("mcp_content", {"content": "all", "pages": 3}, {"content": "all", "pages": 3}),
+        ("strands_value", {"$value": [1, 2]}, [1, 2]),
+        ("strands_value", {"$value": 1, "unit": "EUR"}, {"$value": 1, "unit": "EUR"}),
+        ("text_block", {"type": "text", "text": '{"temp": 3}', "annotations": None}, {"temp": 3}),
+        ("text_block", {"type": "text", "text": "Oslo", "length": 4}, {"type": "text", "text": "Oslo", "length": 4}),
+    ],
+)
+def test_a_wrapper_of_one_framework_comes_off_and_no_other_object_does(wrapper: str, wrapped: Any, value: Any):
+    """What Mastra, Strands for TypeScript and OpenAI Agents put around results."""
+    assert unwrap(json.dumps(wrapped), (wrapper,)).value == value
+
+
 def test_wrappers_within_wrappers_come_off_in_bounded_time():
     """A hundred layers are not all opened, and nothing overflows."""
     wrapped: Any = "core"
