@@ -153,7 +153,7 @@ class ReadTable:
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""
         return bool(marks) and any(
-            not mark.key or (mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()))
+            mark.key == "*" or (mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()))
             for mark in marks
         )
 

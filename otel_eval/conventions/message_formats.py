@@ -254,8 +254,6 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "mcp_content": Wrapper((("content", list),), ("content",), only=frozenset({"content"})),
     # Strands for TypeScript puts what is no object into one.
     "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
-    # One content block, as OpenAI Agents records the result of an MCP tool.
-    "text_block": Wrapper((("type", "text"), ("text", str)), ("text",), only=frozenset({"type", "text", "annotations", "_meta"})),
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
 }
 
@@ -271,5 +269,4 @@ RESULT_WRAPPERS: Final = (
     "mcp_structured",
     "text_block",
     "tool_result",
-    "text_block",
 )

@@ -5,6 +5,7 @@ Never raises; looks no deeper than `MAX_DEPTH`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,7 @@ _TEXT_HOLDERS: Final = frozenset(
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
 _REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
+_JOINED_IDS: Final = re.compile(r"call_\w+?call_\w+")
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
@@ -148,10 +150,11 @@ _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
     payload = _first(value, shape.payload)
     arguments = UNRECORDED if payload is None else decode_text(payload)
-    # OpenInference for JavaScript joins the parallel calls of a streamed answer, names and ids too.
-    if isinstance(arguments, str) and "}{" in arguments:
+    call_id = known_id(_text(value, shape.call_id))
+    # OpenInference for JavaScript joins the parallel calls of a streamed answer: `call_1call_2`, `{…}{…}` and the names.
+    if _JOINED_IDS.fullmatch(call_id) or (isinstance(arguments, str) and "}{" in arguments):
         return ToolRequest("")
-    return ToolRequest(_text(value, shape.name), known_id(_text(value, shape.call_id)), arguments)
+    return ToolRequest(_text(value, shape.name), call_id, arguments)
 
 
 def _result(value: dict[str, Any], shape: MessageShape) -> ToolResult:

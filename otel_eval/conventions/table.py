@@ -66,7 +66,7 @@ class Rule:
 class Mark:
     """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call.
 
-    The key "" marks every span that the table reads.
+    The key "*" marks every span that the table reads.
     """
 
     key: str

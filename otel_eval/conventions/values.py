@@ -331,6 +331,6 @@ def _blocks(blocks: list[Any]) -> Any:
 
 def _block_key(block: dict[str, Any]) -> str:
     """The key that holds the value of a content block, or ""."""
-    if block.get("type") == "text" and isinstance(block.get("text"), str):
+    if block.get("type") in ("text", "input_text") and isinstance(block.get("text"), str):
         return "text"
     return next((key for key in _BLOCK_KEYS if key in block), "") if len(block) == 1 else ""

@@ -20,9 +20,9 @@ _STEPS: Final = (
     "create_agent|plan|embeddings|retrieval|rerank|create_memory|create_memory_store|update_memory|upsert_memory|"
     "search_memory|delete_memory|delete_memory_store|chain|execute_task|execute_event_loop_cycle|unknown|guardrail"
 )
-# "not recorded" as instrumentations spell it; OpenInference masks with __REDACTED__.
+# "not recorded" as instrumentations spell it; OpenInference masks with __REDACTED__, Koog with the other.
 PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
-    "*": frozenset({"__REDACTED__"}),
+    "*": frozenset({"__REDACTED__", "HIDDEN:non-empty"}),
     "gen_ai.tool.call.id": frozenset({"<not specified>", "unknown", ""}),
 }
 
@@ -180,13 +180,23 @@ GOOGLE_ADK: Final = replace(
     tool_spans=True,
 )
 
+GOOGLE_ADK_JAVA: Final = replace(
+    GOOGLE_ADK,
+    name="google_adk_java",
+    source="com.google.adk 1.8.0: a call's id has a name of its own, and only the result of a call that raised shows it; E",
+    rules=(Rule(Kind.TOOL, "gen_ai.tool_call.id"),),
+    fields=with_fields(GOOGLE_ADK.fields, call_id=("gen_ai.tool_call.id",)),
+    errors=(Mark("gcp.vertex.agent.tool_response", '{"status":"error","message":"*"}|{"message":"*","status":"error"}'),),
+    failures_in_results=True,
+)
+
 GOOGLE_ADK_FAILED: Final = replace(
     GOOGLE_ADK,
     name="google_adk_failed",
     source="google-adk up to 1.14 and @google/adk 2.0.0 for JavaScript: a tool's span gets its attributes when the tool "
     "returns, so that the span of a call that raised has only a name, and in JavaScript no status either; E",
     rules=(Rule(Kind.TOOL, name="execute_tool *"),),
-    errors=(Mark("", "*"),),
+    errors=(Mark("*", "*"),),
 )
 
 # The name that OpenAI Agents gives to a workflow unless the program gives one.
@@ -293,6 +303,7 @@ DIALECTS: Final = (
     PYDANTIC_AI,
     PYDANTIC_AI_EARLY,
     STRANDS,
+    GOOGLE_ADK_JAVA,
     GOOGLE_ADK,
     GOOGLE_ADK_FAILED,
     OPENAI_AGENTS,
@@ -303,6 +314,28 @@ DIALECTS: Final = (
     SEMANTIC_KERNEL,
     MODEL_CLIENTS,
     ANTHROPIC,
+)
+
+KOOG: Final = replace(
+    GEN_AI,
+    name="koog",
+    source="ai.koog koog-agents 1.1.1 features-opentelemetry (`koog.event.id`; the scope is the name of the service); E",
+    rules=(
+        Rule(Kind.TOOL, "koog.event.id", name="execute_tool *"),
+        Rule(Kind.MODEL, "koog.event.id", name="chat *"),
+    ),
+    # Written for a call that failed; messages hold the text that the model got.
+    placeholders={**PLACEHOLDERS, "gen_ai.tool.call.result": frozenset({"{}"})},
+    tool_spans=True,
+)
+
+KOOG_AGENT: Final = replace(
+    KOOG,
+    name="koog_agent",
+    source="the same: an agent's span repeats the messages from before the run as its input and output, and has no tokens; E",
+    rules=(Rule(Kind.AGENT, "koog.event.id", name="invoke_agent *"),),
+    fields={Field.AGENT_NAME: ("gen_ai.agent.id",), Field.CONVERSATION: FIELDS[Field.CONVERSATION]},
+    messages=(),
 )
 
 BARE_TOOL: Final = replace(

@@ -299,43 +299,6 @@ VERCEL: Final = Convention(
     tool_spans=True,
 )  # fmt: skip
 
-SPRING_AI: Final = Convention(
-    name="spring_ai",
-    source="spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in); E: 1.1.2",
-    rules=(
-        Rule(Kind.TOOL, "spring.ai.kind", "tool_call|tool-call"),
-        Rule(Kind.TOOL, "spring.ai.tool.definition.name"),
-        Rule(Kind.AGENT, "spring.ai.kind", "chat_client|chat-client"),
-        Rule(Kind.OTHER, "spring.ai.kind", "advisor|vector_store|vector-store"),
-    ),
-    fields=with_fields(
-        GEN_AI.fields,
-        tool_name=("spring.ai.tool.definition.name",),
-        arguments=("spring.ai.tool.call.arguments",),
-        result=("spring.ai.tool.call.result",),
-        call_id=("spring.ai.tool.call.id",),
-        conversation=("spring.ai.chat.client.conversation.id",),
-    ),
-    span_name=("tool_call *",),
-    messages=MESSAGES,
-    tool_spans=True,
-    # A tool's exception becomes its result within the span.
-    failures_unrecorded=True,
-)
-
-SPRING_AI_STREAMED: Final = replace(
-    SPRING_AI,
-    name="spring_ai_streamed",
-    source="spring-ai 1.1.2: unless Reactor propagates the context, tools of a streamed answer start traces of their own, and "
-    "each model call records the finish reason of the last one; E",
-    rules=(
-        Rule(Kind.AGENT, "spring.ai.chat.client.stream", "true"),
-        Rule(Kind.MODEL, "spring.ai.model.request.tool.names"),
-    ),
-    tool_spans=None,
-    unreliable_finish_reasons=(Mark("spring.ai.model.request.tool.names", "*"),),
-)
-
 MCP: Final = Convention(
     name="mcp",
     source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; E",

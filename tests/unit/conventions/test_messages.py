@@ -92,8 +92,9 @@ def test_an_answer_is_read_from_every_format(message: Any):
 
 def test_calls_that_are_run_together_are_one_of_unknown_name():
     """The calls of such an answer are unknown, not one call of a tool that does not exist."""
-    joined = {"id": "c1c2", "function": {"name": "looklook", "arguments": TEXT + TEXT}}
-    assert read_messages([{"role": "assistant", "tool_calls": [joined]}]) == [ToolRequest("")]
+    for call_id, arguments in (("c1c2", TEXT + TEXT), ("call_1call_2", None)):
+        joined = {"id": call_id, "function": {"name": "looklook", "arguments": arguments}}
+        assert read_messages([{"role": "assistant", "tool_calls": [joined]}]) == [ToolRequest("")]
 
 
 def test_an_answer_without_id_keeps_its_name():
