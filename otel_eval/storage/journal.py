@@ -335,7 +335,7 @@ class SegmentRefs:
         with self._lock:
             traces = self._traces.get(segment, set())
             while traces:
-                trace_id = traces.pop()  # for good: an id that is forgotten is not opened again
+                trace_id = traces.pop()  # forever: an id that is forgotten is not opened again
                 if is_open(trace_id):
                     traces.add(trace_id)
                     return False
