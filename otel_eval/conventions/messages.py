@@ -26,7 +26,7 @@ _TEXT_HOLDERS: Final = frozenset(
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
 _REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
-_JOINED_IDS: Final = re.compile(r"call_\w+?call_\w+")
+_JOINED_IDS: Final = re.compile("call_[A-Za-z0-9]{8,}call_[A-Za-z0-9]{8,}")
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
@@ -152,9 +152,14 @@ def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
     arguments = UNRECORDED if payload is None else decode_text(payload)
     call_id = known_id(_text(value, shape.call_id))
     # OpenInference for JavaScript joins the parallel calls of a streamed answer: `call_1call_2`, `{…}{…}` and the names.
-    if _JOINED_IDS.fullmatch(call_id) or (isinstance(arguments, str) and "}{" in arguments):
+    if _JOINED_IDS.fullmatch(call_id) or _is_joined(arguments):
         return ToolRequest("")
     return ToolRequest(_text(value, shape.name), call_id, arguments)
+
+
+def _is_joined(arguments: Any) -> bool:
+    """Whether they are several JSON objects in one text; code as text may hold `}{` as well, but seldom begins with `{`."""
+    return isinstance(arguments, str) and arguments[:1] == "{" and arguments[-1:] == "}" and "}{" in arguments
 
 
 def _result(value: dict[str, Any], shape: MessageShape) -> ToolResult:
