@@ -153,8 +153,7 @@ class ReadTable:
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""
         return bool(marks) and any(
-            mark.key == "*" or (mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()))
-            for mark in marks
+            mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()) for mark in marks
         )
 
     def _decoded(self, value: Any) -> Any:

@@ -26,7 +26,7 @@ _TEXT_HOLDERS: Final = frozenset(
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
 _REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
-_JOINED_IDS: Final = re.compile("call_[A-Za-z0-9]{8,}call_[A-Za-z0-9]{8,}")
+_JOINED_IDS: Final = re.compile(r"call_[A-Za-z]*\d[A-Za-z0-9]*call_[A-Za-z0-9]+")  # not `call_recall_1`
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 

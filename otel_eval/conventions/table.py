@@ -64,10 +64,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call.
-
-    The key "*" marks every span that the table reads.
-    """
+    """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call."""
 
     key: str
     value: str

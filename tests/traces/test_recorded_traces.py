@@ -134,10 +134,15 @@ def test_a_failure_that_no_span_records_is_unknown():
 
 
 def test_a_result_that_may_be_the_text_of_an_exception_shows_no_failure():
-    """Spring AI ends the span of a call that raised like any other; with content its result is the exception's message."""
+    """Spring AI ends the span of a call that raised like any other; with content its result is the exception's message.
+
+    In ADK for JavaScript it looks like that of a call whose tool goes on after it.
+    """
     for plan in (PLAN, Plan()):
         (run,) = outermost("spring_ai.json", plan)
         assert [call.failure_unknown for call in run.calls] == [True] * 4
+    (run,) = outermost("google_adk_js.json")
+    assert [call.failure_unknown for call in run.calls] == [False, False, True, False]
     (run,) = outermost("spring_ai.json")
     assert [call.result for call in run.calls][2:] == ["invalid date 2026-13-40", "confirmed Paris 2026-12-01"]
 

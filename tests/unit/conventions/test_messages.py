@@ -92,7 +92,7 @@ def test_an_answer_is_read_from_every_format(message: Any):
 
 def test_calls_that_are_run_together_are_one_of_unknown_name():
     """The calls of such an answer are unknown, not one call of a tool that does not exist."""
-    for call_id, arguments in (("c1c2", TEXT + TEXT), ("call_a1b2c3d4call_e5f6a7b8", None)):
+    for call_id, arguments in (("c1c2", TEXT + TEXT), ("call_1call_2", None), ("call_a1b2call_c3d4", None)):
         joined = {"id": call_id, "function": {"name": "looklook", "arguments": arguments}}
         assert read_messages([{"role": "assistant", "tool_calls": [joined]}]) == [ToolRequest("")]
     recalled = {"id": "call_recall_1", "function": {"name": "run", "arguments": "f'{a}{b}'"}}
