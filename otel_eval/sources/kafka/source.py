@@ -295,7 +295,7 @@ class KafkaSource:
         self._partitions[number] = self._by_evaluator[evaluator] = made
 
     def _hold(self, number: int, records: Sequence[TopicRecord]) -> None:
-        """Have records wait. They do not come again, so that nothing may fail before all wait."""
+        """Have records wait. They are polled once, so that nothing may fail before all wait."""
         for record in records:
             self._notice_gap(number, record.offset)
             if (partition := self._partitions.get(number)) is not None:

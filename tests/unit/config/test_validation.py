@@ -327,7 +327,7 @@ def test_a_variable_that_is_not_set_hides_nothing_else(monkeypatch: pytest.Monke
     ],
 )
 def test_what_no_request_can_be_sent_with_is_refused(place: str, wrong: Any, problem: str) -> None:
-    """Every result would be lost for good at its first attempt."""
+    """Every result would be lost at its first attempt, without a retry."""
     outer, inner = place.split(".")
     (found,) = problems_of({outer: {inner: {"endpoint": "http://h"} | wrong}})
     assert found.startswith(f"{place}.{problem}")
