@@ -16,7 +16,7 @@
 static PyObject *pure_view, *pure_events, *pure_decode, *decode_error;
 static PyObject *str_attributes, *str_events, *str_status_code, *str_status_message, *str_raw_keys, *str_raw_prefixes;
 static PyObject *str_parent_is_remote;
-static PyObject *str_raw_presence, *str_short;
+static PyObject *str_raw_presence, *str_short, *str_named;
 
 #include "c/writing/outcome.h"
 #include "c/spans/wire.h"
@@ -73,6 +73,7 @@ static int intern_names(void)
         {&str_status_code, "status_code"}, {&str_status_message, "status_message"},
         {&str_raw_keys, "raw_keys"},       {&str_raw_prefixes, "raw_prefixes"},
         {&str_raw_presence, "raw_presence"}, {&str_short, "short"},
+        {&str_named, "named"},
     };
     for (size_t number = 0; number < sizeof names / sizeof *names; number++)
         if ((*names[number].held = PyUnicode_InternFromString(names[number].name)) == NULL)

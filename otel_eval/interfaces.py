@@ -25,12 +25,14 @@ class Wanted:
         keys, prefixes: these.
         presence: those of the keys of which it matters only whether they hold anything: a fingerprint leaves their texts out.
         short: a fingerprint leaves out every text of more than `LONG_TEXT` bytes: it is equal for spans with any.
+        named: a fingerprint holds the span's name, too.
     """
 
     keys: frozenset[str]
     prefixes: tuple[str, ...] = ()
     presence: frozenset[str] = frozenset()
     short: bool = False
+    named: bool = False
     # The same as UTF-8, for sources that look at raw bytes.
     raw_keys: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
     raw_prefixes: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
@@ -170,6 +170,7 @@ class ToolFields:
         error_type: the recorded class of error, or "".
         failed: whether the span has a mark of failure.
         unnamed: whether no attribute names the tool, so that `name` is the span's name.
+        succeeded: whether it is a call, and none of this shows a failure.
     """
 
     name: str
@@ -177,6 +178,10 @@ class ToolFields:
     error_type: str
     failed: bool
     unnamed: bool = False
+    succeeded: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "succeeded", self.is_call and not self.error_type and not self.failed)
 
 
 # A result that no scorer reads is decoded only if it contains one of these, because then it may show that the call failed.
@@ -199,11 +204,10 @@ class ToolReader:
         held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else [])]
         self.table: Final = table
         self.content: Final = table.keys_wanted(*held)
-        self._described_by: Final = Wanted(
-            table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks}
-        )
+        described_by = table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks}
+        self._described_by: Final = Wanted(described_by, named=True)
         self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
-        self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
+        self._known: Final[dict[bytes, ToolFields]] = {}
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
         self._no_ids: Final = table.placeholder_texts - {""}
@@ -212,6 +216,8 @@ class ToolReader:
         self._is_raw_read: Final = not (
             convention.json_encoded or convention.failures_unrecorded or (convention.failures_in_results and convention.truncated)
         )
+        self._has_events, self._has_masks = bool(table.events), bool(convention.masks)
+        self._needs_result: Final = convention.failures_in_results
         stand_ins = {text for key in ("*", *self._result.keys) for text in convention.placeholders.get(key, ())}
         self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
 
@@ -223,15 +229,13 @@ class ToolReader:
         """
         look = getattr(view, "call", None) if self._is_raw_read else None
         found = None if look is None else look(self._described_by, self._call_id, self._result, self._words)
-        if found is None or (self.table.events and view.events()):  # an event may hold the tool's name or the result
+        if found is None or (self._has_events and view.events()):  # an event may hold the tool's name or the result
             return None
         fingerprint, call_id, has_result = found
-        if self.table.convention.failures_in_results and not has_result:
+        fields = self._known.get(fingerprint)
+        if fields is None or not fields.succeeded or (self._needs_result and not has_result) or call_id in self._no_ids:
             return None
-        fields = self._known.get((view.name, fingerprint))
-        if fields is None or not fields.is_call or fields.error_type or fields.failed or call_id in self._no_ids:
-            return None
-        return None if self.table.is_masked(call_id) else (fields, known_id(call_id))
+        return None if self._has_masks and self.table.is_masked(call_id) else (fields, known_id(call_id))
 
     def read_fields(self, view: SpanReader) -> ToolFields:
         """The fields of the span."""
@@ -239,16 +243,15 @@ class ToolReader:
         mark = None if fingerprint is None else fingerprint(self._described_by)
         if mark is None:
             return self.read(view.attributes(self._described_by), view.name)
-        return self._known.get((view.name, mark)) or self._remember(view, mark)
+        return self._known.get(mark) or self._remember(view, mark)
 
     def _remember(self, view: SpanReader, mark: bytes) -> ToolFields:
         """Read the span and memoise the result, unless its key is too long."""
-        name = view.name
-        fields = self.read(view.attributes(self._described_by), name)
+        fields = self.read(view.attributes(self._described_by), view.name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
-        if len(mark) + len(name) <= MEMO_BYTES:
-            self._known[name, mark] = fields
+        if len(mark) <= MEMO_BYTES:
+            self._known[mark] = fields
         return fields
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:

@@ -130,10 +130,6 @@ class _Candidate(NamedTuple):
 _Candidates = tuple[_Candidate, ...]
 
 
-def _no_fingerprint(_: Wanted) -> None:
-    """For a source without undecoded bytes."""
-
-
 class ScopeReader:
     """Classifies the spans of one instrumentation scope.
 
@@ -155,25 +151,25 @@ class ScopeReader:
         # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares its value.
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
-        self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True)
+        self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True, named=self._tests_name)
         self._memo: dict[Any, Classification | _Candidates] = {}
 
     def read(self, span: SpanReader) -> Classification:
         """Classify the span."""
-        fingerprint = getattr(span, "fingerprint", _no_fingerprint)(self.wanted)
-        if fingerprint is None:
-            return self._read_decoded(span)
         # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long texts, so most spans are
         # recognised without decoding an attribute.
-        key = (span.name, fingerprint) if self._tests_name else fingerprint
-        entry = self._memo.get(key)
+        look = getattr(span, "fingerprint", None)
+        fingerprint = None if look is None else look(self.wanted)
+        entry = self._memo.get(fingerprint)
         if type(entry) is Classification:
             return entry
+        if fingerprint is None:
+            return self._read_decoded(span)
         attributes, name = self._tested(span)
         if entry is None:
             entry = self._decide(attributes, name)
             if len(fingerprint) <= MEMO_BYTES:
-                self._remember(key, entry)
+                self._remember(fingerprint, entry)
         return _resolve(entry, attributes)
 
     def _read_decoded(self, span: SpanReader) -> Classification:

@@ -37,9 +37,16 @@ static int mark(const Lookup *lookup, Range key, Range value, Range pair, Range 
     return 1;
 }
 
-static PyObject *join(const Range *ranges, int count)
+/* The marks as one; where the name belongs to them it comes last, after its tag, so that no attribute reads like a part of it. */
+static PyObject *join(const Lookup *lookup, Range *ranges, int count, Range name)
 {
+    static const unsigned char tag = 0x2A;
     Py_ssize_t size = 0;
+    if (lookup->is_named) {
+        ranges[count++] = (Range){&tag, &tag + 1};
+        if (name.at != NULL)
+            ranges[count++] = name;
+    }
     for (int number = 0; number < count; number++)
         size += ranges[number].end - ranges[number].at;
     PyObject *joined = PyBytes_FromStringAndSize(NULL, size);
@@ -59,14 +66,14 @@ static PyObject *view_fingerprint(PyObject *object, PyObject *wanted)
     Lookup *lookup = lookup_of(wanted);
     if (lookup == NULL)
         return NULL;
-    Range in = ((View *)object)->head.attributes, key, value, marks[MARKS];
+    Range in = ((View *)object)->head.attributes, key, value, marks[MARKS + 2];
     Key *seen[MARKS];
     int count = 0, plain = PyTuple_GET_SIZE(lookup->prefixes) == 0;
     while (plain && in.at < in.end) {
         Bytes start = in.at;
         plain = take_pair(&in, &key, &value) && mark(lookup, key, value, (Range){start, in.at}, marks, seen, &count);
     }
-    PyObject *made = plain ? join(marks, count) : Py_NewRef(Py_None);
+    PyObject *made = plain ? join(lookup, marks, count, ((View *)object)->head.name) : Py_NewRef(Py_None);
     let_go(lookup);
     return made;
 }
@@ -105,7 +112,7 @@ static int is_harmless(Range value, PyObject *words)
 typedef struct {
     Lookup *said, *id, *result;
     PyObject *words;
-    Range marks[MARKS], call_id;
+    Range marks[MARKS + 2], call_id;
     Key *seen[MARKS];
     int count, has_result;
 } Call;
@@ -153,7 +160,7 @@ static PyObject *call_of(const View *self, Call *call)
 {
     if (!did_not_fail(self->head.status) || !walk_call(self->head.attributes, call))
         Py_RETURN_NONE;
-    PyObject *made = NULL, *joined = join(call->marks, call->count), *id = text_of(call->call_id);
+    PyObject *made = NULL, *joined = join(call->said, call->marks, call->count, self->head.name), *id = text_of(call->call_id);
     if (joined != NULL && id != NULL)
         made = PyTuple_Pack(3, joined, id, call->has_result ? Py_True : Py_False);
     Py_XDECREF(joined);

@@ -17,6 +17,7 @@ typedef struct {
     size_t mask;
     PyObject *prefixes; /* a tuple of bytes */
     int is_short;       /* a fingerprint leaves long texts out */
+    int is_named;       /* and ends with the span's name */
     int holders;        /* its slot, and every walk that uses it: Python may run during one and fill the slot anew */
 } Lookup;
 
@@ -89,6 +90,15 @@ static int fill(Lookup *lookup, PyObject *keys, PyObject *presence)
     return failed || PyErr_Occurred() ? -1 : 0;
 }
 
+/* Whether an attribute of the object is true; -1 if it cannot be read. */
+static int is_set(PyObject *object, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(object, name);
+    int is_true = value == NULL ? -1 : PyObject_IsTrue(value);
+    Py_XDECREF(value);
+    return is_true;
+}
+
 static Lookup *new_lookup(PyObject *wanted)
 {
     Lookup *lookup = PyMem_Calloc(1, sizeof *lookup);
@@ -104,9 +114,7 @@ static Lookup *new_lookup(PyObject *wanted)
         PyErr_SetString(PyExc_TypeError, "raw_prefixes must be a tuple");
         failed = 1;
     }
-    PyObject *is_short = failed ? NULL : PyObject_GetAttr(wanted, str_short);
-    failed = is_short == NULL || (lookup->is_short = PyObject_IsTrue(is_short)) < 0;
-    Py_XDECREF(is_short);
+    failed = failed || (lookup->is_short = is_set(wanted, str_short)) < 0 || (lookup->is_named = is_set(wanted, str_named)) < 0;
     Py_XDECREF(keys);
     Py_XDECREF(presence);
     if (!failed)

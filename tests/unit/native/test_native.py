@@ -136,6 +136,18 @@ def test_fingerprints_tell_values_apart() -> None:
     assert mark(b"a", b"x") == mark(b"a", b"y")
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("", "a"), ("a", "a\x4a\x08\x0a\x01k\x12\x03\x0a\x01a"), ("n" * 200, "n" * 201)])
+def test_a_named_fingerprint_tells_names_apart(names: tuple[str, str]) -> None:
+    """Also a name that reads like an attribute; without `named` the name is left out."""
+    pair = sized(9, sized(1, b"k") + sized(2, sized(1, b"a")))
+    bare, plain = (extension.view(pair * number + sized(5, name.encode())) for number, name in zip((0, 1), names, strict=True))
+    same, other = (extension.view(pair + sized(5, name.encode())) for name in names)
+    keys = frozenset({"k"})
+    assert same.fingerprint(Wanted(keys)) == other.fingerprint(Wanted(keys)) != bare.fingerprint(Wanted(keys))
+    assert len({view.fingerprint(Wanted(keys, named=True)) for view in (same, other, bare)}) == 3
+    assert plain.fingerprint(Wanted(keys, named=True)) == other.fingerprint(Wanted(keys, named=True))
+
+
 USABLE = st.tuples(
     st.sampled_from([sized(1, b"t" * 16), sized(1, b"u" * 16)]),
     st.sampled_from([sized(2, b"s" * 8), sized(2, b"r" * 8)]),
