@@ -50,14 +50,18 @@ def alternatives_of(pattern: str) -> Alternatives:
 def fits(alternatives: Alternatives, text: str) -> bool:
     """Whether a glob matches the whole text, without captures: on long texts this takes a tenth of the time of a regex."""
     for parts in alternatives:  # noqa: SIM110 - a generator costs more than the search
-        if text == parts[0] if len(parts) == 1 else _has_in_order(parts, text):
+        if _has_in_order(parts, text):
             return True
     return False
 
 
 def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
     """Whether the text begins and ends with the outer parts and has the others in order between them, without overlap."""
+    if len(parts) == 1:
+        return text == parts[0]
     first, *middle, last = parts
+    if len(middle) == 1 and not (first or last):  # most patterns of long texts
+        return middle[0] in text
     if not (text.startswith(first) and text.endswith(last)):
         return False
     at = len(first)

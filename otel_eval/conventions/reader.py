@@ -127,7 +127,16 @@ class _Candidate(NamedTuple):
     result: Classification
 
 
-_Candidates = tuple[_Candidate, ...]
+class _Undecided(NamedTuple):
+    """What a memo holds of spans that only a long text decides.
+
+    Attributes:
+        wanted: the attributes with the texts.
+        candidates: the rules that may match, in order, up to one that surely does.
+    """
+
+    wanted: Wanted
+    candidates: tuple[_Candidate, ...]
 
 
 class ScopeReader:
@@ -142,7 +151,7 @@ class ScopeReader:
         wanted: the attributes that rules test.
     """
 
-    __slots__ = ("_memo", "_rules", "_tests_name", "dropped", "wanted")
+    __slots__ = ("_memo", "_rules", "_searched", "_tests_name", "dropped", "wanted")
 
     def __init__(self, rules: Sequence[_CompiledRule], *, dropped: bool) -> None:
         self.dropped = dropped
@@ -152,7 +161,8 @@ class ScopeReader:
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
         self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True, named=self._tests_name)
-        self._memo: dict[Any, Classification | _Candidates] = {}
+        self._memo: dict[Any, Classification | _Undecided] = {}
+        self._searched: dict[frozenset[str], Wanted] = {}
 
     def read(self, span: SpanReader) -> Classification:
         """Classify the span."""
@@ -165,12 +175,11 @@ class ScopeReader:
             return entry
         if fingerprint is None:
             return self._read_decoded(span)
-        attributes, name = self._tested(span)
         if entry is None:
-            entry = self._decide(attributes, name)
+            entry = self._decide(*self._tested(span))
             if len(fingerprint) <= MEMO_BYTES:
                 self._remember(fingerprint, entry)
-        return _resolve(entry, attributes)
+        return entry if isinstance(entry, Classification) else _resolve(entry, span.attributes(entry.wanted))
 
     def _read_decoded(self, span: SpanReader) -> Classification:
         """The same for a source without fingerprints: the key is made of decoded attributes."""
@@ -187,7 +196,7 @@ class ScopeReader:
             self._remember(key, entry)
         return _resolve(entry, attributes)
 
-    def _remember(self, key: Any, entry: Classification | _Candidates) -> None:
+    def _remember(self, key: Any, entry: Classification | _Undecided) -> None:
         """Add an entry; a full memo is emptied, which costs less than tracking what was used last."""
         if len(self._memo) >= MEMO_LIMIT:
             self._memo.clear()
@@ -203,8 +212,8 @@ class ScopeReader:
             return key
         return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
 
-    def _decide(self, attributes: Mapping[str, Any], name: str) -> Classification | _Candidates:
-        """The classification if no long text matters; else the rules that may match, in order, up to one that surely does."""
+    def _decide(self, attributes: Mapping[str, Any], name: str) -> Classification | _Undecided:
+        """The classification if no long text matters; else what remains to be tested."""
         if self._evaluation_mark(attributes) is not None:  # the marks are short
             return DROPPED
         candidates: list[_Candidate] = []
@@ -215,7 +224,8 @@ class ScopeReader:
                 candidates.append(rule.remaining(name, certain=True))
                 break
         if candidates and candidates[0].value is not None:
-            return tuple(candidates)
+            keys = frozenset(each.key for each in candidates if each.value is not None)
+            return _Undecided(self._searched.setdefault(keys, Wanted(keys)), tuple(candidates))
         return candidates[0].result if candidates else UNRECOGNIZED
 
     def _evaluation_mark(self, attributes: Mapping[str, Any]) -> Mark | None:
@@ -232,12 +242,12 @@ class ScopeReader:
         return Recognition(table=decided.table.name, rule=decided.rule, looked_at=attributes)
 
 
-def _resolve(entry: Classification | _Candidates, attributes: Mapping[str, Any]) -> Classification:
+def _resolve(entry: Classification | _Undecided, attributes: Mapping[str, Any]) -> Classification:
     """Test what a memo entry leaves open against the long texts of this span."""
     if isinstance(entry, Classification):
         return entry
-    for key, value, encoded, result in entry:
-        if value is None or fits(value, _comparable(attributes[key], encoded)):
+    for key, value, encoded, result in entry.candidates:
+        if value is None or fits(value, _comparable(attributes[key], encoded) if encoded else attributes[key]):
             return result
     return UNRECOGNIZED
 
