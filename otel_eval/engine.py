@@ -120,8 +120,8 @@ class Engine:
             reading = DROPPED if scope.dropped else scope.read(view)
             if reading is DROPPED or reading.kind is not Kind.AGENT:
                 return None
-            table = reading.table if named else None
-            return "" if table is None else table.agent_name(view.attributes(table.keys_wanted(Field.AGENT_NAME)), view.name)
+            table = reading.table
+            return table.agent_name(view.attributes(table.keys_wanted(Field.AGENT_NAME)), view.name) if named else ""
         except Exception:  # noqa: BLE001 - where the trace is evaluated it costs that trace alone; here it would stop all
             return None
 

@@ -45,6 +45,7 @@ class ReadTable:
         self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
         self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
+        self._repeats = tuple(glob(each) for each in convention.repeats)
         self.finish_wanted = Wanted(
             frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
         )
@@ -150,6 +151,10 @@ class ReadTable:
         """Whether a model call with this finish reason ended in order to call tools."""
         return any(each.fullmatch(finish_reason.lower()) for each in self._tool_finishes)
 
+    def is_repeated_by(self, scope: str) -> bool:
+        """Whether spans of the scope record the model calls of this client beside its own."""
+        return any(each.fullmatch(scope) for each in self._repeats)
+
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""
         return bool(marks) and any(
@@ -158,6 +163,10 @@ class ReadTable:
 
     def _decoded(self, value: Any) -> Any:
         return decode(value, literals=False) if self._encoded else value
+
+
+NO_TABLE: Final = ReadTable(Convention(name="", source="", rules=(), fields=dict.fromkeys(Field, ())))
+"""Of spans that no table knows: nothing is read from them."""
 
 
 @dataclass(frozen=True, slots=True)

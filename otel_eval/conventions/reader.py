@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, ReadTable
+from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, NO_TABLE, ReadTable
 from otel_eval.conventions.table import EVALUATION_MARKS, OWN_SCOPE, Convention, Mark, Rule
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import Alternatives, alternatives_of, fits, glob
@@ -21,13 +21,13 @@ from otel_eval.model import Kind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classification:
-    """The kind of a span, and the table that recognised it (None: no rule matched); `handoff` as in `Rule`.
+    """The kind of a span, and the table that recognised it (`NO_TABLE`: no rule matched); `handoff` as in `Rule`.
 
     Each is made once, by its rule, and equals only itself.
     """
 
     kind: Kind
-    table: ReadTable | None = None
+    table: ReadTable = NO_TABLE
     handoff: bool = False
 
 

@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import Final
 
 from otel_eval.conventions import TABLES, Convention, Field
-from otel_eval.conventions.fields import ReadTable, ToolReader
+from otel_eval.conventions.fields import NO_TABLE, ReadTable, ToolReader
 from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
-from otel_eval.globs import alternatives_of, fits, glob
+from otel_eval.globs import glob
 from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Steps, Wanted
 from otel_eval.model import Kind, SpanRef
 
@@ -56,7 +56,7 @@ class Plan:
         content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in needs else ()
         tokens = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) if "tokens" in needs else ()
         agent = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID, *tokens, *content)
-        self.agent_wanted: Final = {each.name: each.keys_wanted(*agent) for each in self.reader.tables}
+        self.agent_wanted: Final = {each.name: each.keys_wanted(*agent) for each in (NO_TABLE, *self.reader.tables)}
         self._declared: Final = [glob(each) for each in records_tool_spans]
         self.tool_readers: Final = {each.name: ToolReader(each, needs) for each in self.reader.tables}
 
@@ -217,8 +217,7 @@ class ClassifiedTrace:
                     self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
-        readings = self.readings
-        clients = {place for place in self.model_calls if (table := readings[place].table) and table.convention.repeats}
+        clients = {place for place in self.model_calls if self.readings[place].table.convention.repeats}
         if clients:
             self._put_below_instrumentations(clients)
 
@@ -233,24 +232,21 @@ class ClassifiedTrace:
         for client in clients:
             others, start = beside.get(self.above[client], []), self.views[client].start_ns
             at = bisect_right(others, start, key=itemgetter(0)) - 1
-            if at >= 0 and start <= self.views[others[at][1]].end_ns and self._is_repeated(client, others[at][1]):
-                self.above[client] = others[at][1]
+            place = others[at][1] if at >= 0 else -1
+            scope = self.resource_scopes[place].scope_name
+            if at >= 0 and start <= self.views[place].end_ns and self.table(client).is_repeated_by(scope):
+                self.above[client] = place
         self.model_calls = [
             place for place in self.model_calls if self.above[place] < 0 or self.kinds[self.above[place]] is not Kind.MODEL
         ]
 
-    def _is_repeated(self, client: int, place: int) -> bool:
-        table, scope = self.readings[client].table, self.resource_scopes[place].scope_name
-        return table is not None and any(fits(alternatives_of(each), scope) for each in table.convention.repeats)
-
-    def table(self, place: int) -> ReadTable | None:
+    def table(self, place: int) -> ReadTable:
         """The table that knew the span."""
         return self.readings[place].table
 
     def records_tools(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
-        table = self.readings[place].table
-        return (table is not None and table.tool_spans is True) or self.plan.declared(self.resource_scopes[place].scope_name)
+        return self.table(place).tool_spans is True or self.plan.declared(self.resource_scopes[place].scope_name)
 
     def end(self, place: int) -> int:
         """Where the subtree of the span ends."""

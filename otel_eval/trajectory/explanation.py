@@ -13,6 +13,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
+from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.reader import Recognition
 from otel_eval.interfaces import ClosedTrace, Steps, Wanted
 from otel_eval.model import Kind
@@ -131,7 +132,7 @@ def _without_meaning(read: ClassifiedTrace, found: dict[int, ToolCallBuilder]) -
     """The spans that are neither agents nor model or tool calls of their own, by id."""
     ids, above = read.tree.ids, read.above
     for place, reading in enumerate(read.readings):
-        if reading.table is None:
+        if reading.table is NO_TABLE:
             yield ids[place], Ignored.NO_RULE
         elif reading.kind is Kind.OTHER:
             yield ids[place], Ignored.OTHER

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, MessageRow, Side
-from otel_eval.conventions.fields import ReadTable
+from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read_messages
 from otel_eval.conventions.model_calls import Histories
 from otel_eval.conventions.values import decode
@@ -60,7 +60,8 @@ class TraceMessages:
         known = self._owns.get(place)
         if known is None:
             table = self._read.table(place)
-            known = self._owns[place] = SpanMessages() if table is None else _read_span(self._read, place, table, self._histories)
+            is_known = table is not NO_TABLE
+            known = self._owns[place] = _read_span(self._read, place, table, self._histories) if is_known else SpanMessages()
         return known
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
@@ -181,7 +182,7 @@ class TraceMessages:
         """
         read, table, held = self._read, self._read.table(place), self.of_span(place)
         agent = place if read.kinds[place] is Kind.AGENT else read.agent_above[place]
-        requests = [each for each in held.requests if table is not None and table.is_request(each.name)]
+        requests = [each for each in held.requests if table.is_request(each.name)]
         if spans_expected and agent >= 0 and read.records_tools(agent):
             return [each for each in requests if each.call_id in held.executed]
         return requests

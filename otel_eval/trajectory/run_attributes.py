@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, Side
-from otel_eval.conventions.fields import ReadTable
+from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.messages import message_text, read_messages
 from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.conventions.values import decode
@@ -45,29 +45,24 @@ class RunAttributes:
         """The attributes of an agent span that its table asks for."""
         known = self._agents.get(place)
         if known is None:
-            table = self._read.table(place)
-            known = {} if table is None else self._read.views[place].attributes(self._read.plan.agent_wanted[table.name])
-            self._agents[place] = known
+            wanted = self._read.plan.agent_wanted[self._read.table(place).name]
+            known = self._agents[place] = self._read.views[place].attributes(wanted)
         return known
 
     def agent(self, place: int) -> str:
         """The agent's name, or ""."""
         known = self._names.get(place)
         if known is None:
-            table = self._read.table(place)
-            known = "" if table is None else table.agent_name(self.attributes(place), self._read.views[place].name)
-            self._names[place] = known
+            name = self._read.views[place].name
+            known = self._names[place] = self._read.table(place).agent_name(self.attributes(place), name)
         return known
 
     def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
         """The run's agent: its own name, else that of the only agent directly within it (a workflow around one agent)."""
         if run.fragment:
             return ""
-        table = self._read.table(run.first)
-        if self._read.kinds[run.first] is Kind.AGENT:
-            own = self.agent(run.first)
-        else:
-            own = "" if table is None else self._of_other(table, run.first)
+        is_agent = self._read.kinds[run.first] is Kind.AGENT
+        own = self.agent(run.first) if is_agent else self._of_other(self._read.table(run.first), run.first)
         if own:
             return own
         inner = {self.agent(place) for place in agents if self._is_of_workflow(run, place)} - {""}
@@ -97,15 +92,13 @@ class RunAttributes:
     def _conversation_at(self, place: int) -> str:
         known = self._conversations.get(place)
         if known is None:
-            table = self._read.table(place)
-            known = "" if table is None else table.text(self.attributes(place), Field.CONVERSATION)
+            known = self._read.table(place).text(self.attributes(place), Field.CONVERSATION)
             self._conversations[place] = known
         return known
 
     def response_id(self, place: int) -> str:
         """The id of the response that a span records, or ""."""
-        table = self._read.table(place)
-        return "" if table is None else table.text(self.attributes(place), Field.RESPONSE_ID)
+        return self._read.table(place).text(self.attributes(place), Field.RESPONSE_ID)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
         """Sums over model calls; where none of these has any, what the run's own span records.
@@ -118,20 +111,16 @@ class RunAttributes:
         used = [self._tokens(place) for place in models]
         if any(each != TokenCounts() for each in used):
             return _sum(used)
-        table = self._read.table(run.first)
-        return TokenCounts() if table is None or run.fragment else _tokens(table, self.attributes(run.first))
+        return TokenCounts() if run.fragment else _tokens(self._read.table(run.first), self.attributes(run.first))
 
     def _tokens(self, place: int) -> TokenCounts:
         """Those of a model call; where its span has none, those of the model spans directly below it."""
-        read = self._read
-        table = read.table(place)
-        if table is None:  # a rule always belongs to a table
-            return TokenCounts()
-        own = _tokens(table, read.views[place].attributes(table.tokens_wanted))
-        if own != TokenCounts():
-            return own
-        found = [(table, each) for each in read.nested_models(place) if (table := read.table(each)) is not None]
-        return _sum([_tokens(table, read.views[each].attributes(table.tokens_wanted)) for table, each in found])
+        own = self._tokens_of_span(place)
+        return own if own != TokenCounts() else _sum([self._tokens_of_span(each) for each in self._read.nested_models(place)])
+
+    def _tokens_of_span(self, place: int) -> TokenCounts:
+        table = self._read.table(place)
+        return _tokens(table, self._read.views[place].attributes(table.tokens_wanted))
 
     def labels(self, run: Candidate) -> dict[str, Any]:
         """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
@@ -157,12 +146,11 @@ class RunAttributes:
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
         """What the span would have recorded itself: nothing else can stand for it, it would read otherwise."""
-        table = self._read.table(place)
-        return () if table is None or self._read.kinds[place] is not Kind.AGENT else table.convention.own_content
+        return self._read.table(place).convention.own_content if self._read.kinds[place] is Kind.AGENT else ()
 
     def _content(self, place: int, wanted: Field) -> Any:
         table = self._table_for_content(place)
-        if table is None:
+        if table is NO_TABLE:
             return None
         read = self._read.views[place].attributes(table.keys_wanted(wanted))
         value = table.value(read, wanted)
@@ -172,13 +160,13 @@ class RunAttributes:
         last = wanted is Field.OUTPUT
         return message_text(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
 
-    def _table_for_content(self, place: int) -> ReadTable | None:
+    def _table_for_content(self, place: int) -> ReadTable:
         """The span's table; a root that no table knows is spelt like the model and tool spans below it."""
         table = self._read.table(place)
-        if table is not None:
+        if table is not NO_TABLE:
             return table
         inside = [each for places in (self._read.models, self._read.tools) for each in self._inside(places, place)]
-        return self._read.table(min(inside, key=self._read.moment)) if inside else None
+        return self._read.table(min(inside, key=self._read.moment)) if inside else table
 
     def _inside(self, places: list[int], top: int) -> list[int]:
         """Those of the places that are in the subtree of a span."""

@@ -86,7 +86,7 @@ def call_builders(read: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     found: dict[int, ToolCallBuilder] = {}
     is_plain = not (read.plan.wants_content_of_calls or read.trace.logs)
     for place, reading in enumerate(read.readings):
-        if reading.kind is not Kind.TOOL or reading.table is None:  # a rule always belongs to a table
+        if reading.kind is not Kind.TOOL:
             continue
         draft = _draft(read, place, reading.table, is_plain=is_plain)
         if draft is None:

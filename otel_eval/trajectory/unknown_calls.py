@@ -102,7 +102,7 @@ class UnknownCalls:
 
     def _find_gaps(self) -> list[int]:
         readings = self._read.readings
-        suspects = [place for place in self._read.model_calls if (table := readings[place].table) is None or not table.tool_spans]
+        suspects = [place for place in self._read.model_calls if not readings[place].table.tool_spans]
         if self._read.plan.records_tool_spans:
             suspects = [place for place in suspects if not self._read.records_tools(place)]
         if not suspects:
@@ -172,8 +172,6 @@ class UnknownCalls:
 
     def _finish_of(self, place: int) -> Finish:
         table, view = self._read.table(place), self._read.views[place]
-        if table is None:  # a rule always belongs to a table
-            return Finish.UNKNOWN
         attributes = view.attributes(table.finish_wanted)
         found = finish_of(table, attributes)
         if found is not Finish.UNKNOWN:
