@@ -69,7 +69,7 @@ class ReplayCoverage(Coverage):
         """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
         found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
         reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
-        self.evaluated(trace, found)
+        self.observe(trace, found)
         for run, matching in found:
             for dataset, reference, _ in _files(matching):
                 if (key := reference.key_of(run)) is not None:
@@ -184,7 +184,7 @@ def replay(
     evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
         for report in gathering.whole(evaluated):
-            counted.results.add(report)
+            counted.add(report)
             if exporters:
                 exporters.export(report)
             yield report

@@ -17,7 +17,7 @@ from otel_eval.exporters import Exporter
 from otel_eval.exporters.export_queue import ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.registry import create_exporter
-from otel_eval.exporters.scores import KnownScorers, name_problem
+from otel_eval.exporters.scores import RESERVED, KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal, key_of
@@ -26,7 +26,6 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
 
 if TYPE_CHECKING:
-    from otel_eval.exporters.annotations import AnnotationExporter
     from otel_eval.exporters.delivery import ExportQueues
     from otel_eval.exporters.export_queue import Acknowledge
     from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
@@ -42,20 +41,10 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     to = score_endpoints(config)
     if not to:
         return []
-    # Deferred: they load the HTTP client.
-    from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
-    from otel_eval.exporters.self_hosted_products import MlflowExporter, PhoenixExporter
+    from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
-    kinds: tuple[type[AnnotationExporter], ...] = (
-        PhoenixExporter,
-        MlflowExporter,
-        LangfuseExporter,
-        LangsmithExporter,
-        DatadogExporter,
-        LogfireExporter,
-    )
-    kind_of, known = {kind.name: kind for kind in kinds}, known_scorers(config)
-    return [kind_of[name](to[name], known, **given.options) for name, given in config.exporters.score_products.items()]
+    known = known_scorers(config)
+    return [PRODUCTS[name](to[name], known, **given.options) for name, given in config.exporters.score_products.items()]
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
@@ -82,8 +71,6 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
 
 def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iterator[str]:
     """Names that a product that is configured does not take."""
-    from otel_eval.exporters.self_hosted_products import RESERVED
-
     for evaluation, scorer in built:
         where = f"evaluations: the scorer {redacted_repr(scorer.name)} of {redacted_repr(evaluation)}"
         if config.exporters.phoenix and scorer.name == RESERVED:

@@ -122,14 +122,14 @@ def show_scores(
         _print(["", *outcomes.lines()])
     why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
     missed = [
-        *([] if allow_empty or coverage.results.evaluated else [f"nothing was evaluated: {why}; {_REMEDY}"]),
+        *([] if allow_empty or coverage.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]),
         *(() if allow_unused else unused_records(coverage)),
     ]
     _warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
     if problems.count:
         return 2  # already printed, and possibly the cause of everything that is missing
     _warn(missed)
-    not_applicable = coverage.results.skipped("not_applicable")
+    not_applicable = coverage.skipped("not_applicable")
     return outcomes.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
 
 

@@ -1,7 +1,7 @@
 """Results as OTLP: log records, evaluation spans with an event for each result, and what is appended to runs' own spans.
 
-`events.py` makes the same records of the SDK, for providers. A message in protobuf may be continued by appending fields:
-`Span.events` is repeated, so what is appended to a span is one more event, and nothing before it is touched.
+`global_providers.py` makes the same records of the SDK, for providers. A message in protobuf may be continued by appending
+fields: `Span.events` is repeated, so what is appended to a span is one more event, and nothing before it is touched.
 Source: opentelemetry-proto, logs.proto, trace.proto, common.proto.
 """
 
