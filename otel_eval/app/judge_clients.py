@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +22,6 @@ from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
-
-_log = logging.getLogger("otel_eval")
 
 _Endpoint = tuple[str, str, str | None]  # its place in the configuration, its block, its key if that is a variable
 
