@@ -39,6 +39,7 @@ _log = logging.getLogger("otel_eval")
 def limits_of(config: EvalConfig) -> Limits:
     """The limits of assembly."""
     traces = config.traces
+    sizes = traces.model_dump(include={"max_traces", "max_spans_per_trace", "max_bytes_per_trace", "max_bytes"})
     return Limits(
         decision_wait_s=traces.decision_wait,
         decision_wait_partial_s=traces.decision_wait_partial,
@@ -47,10 +48,7 @@ def limits_of(config: EvalConfig) -> Limits:
         grace_period_s=traces.grace_period,
         idle_s=traces.idle_timeout,
         max_age_s=traces.max_age,
-        max_traces=traces.max_traces,
-        max_spans_per_trace=traces.max_spans_per_trace,
-        max_bytes_per_trace=traces.max_bytes_per_trace,
-        max_bytes=traces.max_bytes,
+        **sizes,
     )
 
 

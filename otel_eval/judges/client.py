@@ -81,10 +81,6 @@ class _Question:
     attempts: int = 0
 
 
-def _uncounted(name: str, amount: int = 1, **labels: str) -> None:
-    """Count nothing."""
-
-
 class JudgeClient:
     """Asks an endpoint; one client that all scorers share, with one budget and one cache.
 
@@ -102,7 +98,7 @@ class JudgeClient:
         endpoint: ClientSettings,
         *,
         read_key: Callable[[], str | None] | None = None,
-        count: Callable[..., None] = _uncounted,
+        count: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._endpoint: Final = endpoint
         self._read_key: Final = read_key or (lambda: endpoint.key)

@@ -22,7 +22,7 @@ from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared, starting
 from otel_eval.app.wiring import engine_of
-from otel_eval.app.workers.supervisor import SupervisedWorker
+from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters, total_counts
 from otel_eval.diagnostics import Diagnostics
