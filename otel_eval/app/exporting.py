@@ -14,8 +14,9 @@ from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
-from otel_eval.exporters.export_queue import ExportQueue, queue_of
+from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
+from otel_eval.exporters.jsonl import ChangedLinesExporter, DeadLetterFile, JsonLinesExporter
 from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.scores import RESERVED, KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
@@ -27,8 +28,6 @@ from otel_eval.scorers.recorded import LabelDistribution
 
 if TYPE_CHECKING:
     from otel_eval.exporters.delivery import ExportQueues
-    from otel_eval.exporters.export_queue import Acknowledge
-    from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
 
@@ -135,8 +134,6 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
 
 def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
     """The file that is configured; standard output without one."""
-    from otel_eval.exporters.jsonl import JsonLinesExporter
-
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
 
 
@@ -153,8 +150,6 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     counters, given = Counters(), config.exporters
     exporters: list[Exporter] = []
     if given.jsonl:
-        from otel_eval.exporters.jsonl import ChangedLinesExporter
-
         exporters.append(ChangedLinesExporter(given.jsonl.path, mode=int(given.jsonl.mode, 8)))
     exporters += _queued(config, counters, room_s=_ROOM_S)
     if not exporters:
@@ -233,8 +228,6 @@ def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, S
 
 def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
     """The file that `exporters` names; if it names none, `in_storage` puts one beside the journal."""
-    from otel_eval.exporters.jsonl import DeadLetterFile
-
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
     if not path and in_storage and config.storage:
         return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", key="storage.directory", mode=mode)

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from math import inf
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
 from otel_eval.app.judge_clients import Clients, dataset_counts
@@ -27,9 +29,6 @@ from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import frames_of, neighbours
 from otel_eval.trajectory.builder import build
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
 
 _MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
 _FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery

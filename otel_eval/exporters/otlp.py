@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
@@ -26,14 +26,11 @@ from otel_eval.errors import redacted
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.result_requests import REQUESTS, own_resource
+from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, suppress_instrumentation
-
-if TYPE_CHECKING:
-    from otel_eval.exporters.window import WindowLimits
-
 
 METRICS_INTERVAL_S: Final = 5.0
 _MAX_SETS: Final = 2000  # more make a scrape of more than 70,000 series, which takes seconds
