@@ -87,11 +87,8 @@ def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
         raise InvalidDataset(f"line {rows.reader.line_num} is not CSV ({error}); mend it") from None
 
 
-FORMATS: Final[Mapping[str, Callable[[str, str], Iterator[tuple[int, Record]]]]] = {
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".csv": _csv,
-}
+_Parser = Callable[[str, str], Iterator[tuple[int, Record]]]
+FORMATS: Final[Mapping[str, _Parser]] = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv}
 """By the end of a file's name."""
 
 

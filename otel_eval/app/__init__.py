@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_eval.app.exporting import replay_fanout
-from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
+from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of
 from otel_eval.config import EvalConfig
 from otel_eval.datasets import Dataset
 from otel_eval.diagnostics import Coverage
@@ -35,19 +35,6 @@ from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
-
-__all__ = [
-    "EvaluationOfRun",
-    "ExplainedRun",
-    "ExplainedTrace",
-    "ReplayCoverage",
-    "engine_of",
-    "explain",
-    "limits_of",
-    "replay",
-    "tables_of",
-    "understand",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +178,7 @@ def replay(
 
 
 def understand(
-    paths: Paths,
-    config: EvalConfig,
-    *,
-    on_problem: Problem,
-    on_notice: Problem = ignore,
-    coverage: Coverage | None = None,
+    paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore, coverage: Coverage | None = None
 ) -> Iterator[Trajectory]:
     """The trajectory of every run of stored traces, nested runs too (see `Trajectory.outermost`)."""
     plan = plan_of(config)

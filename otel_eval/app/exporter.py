@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -110,8 +111,7 @@ class EvalSpanExporter(SpanExporter):
             since_ns=time.time_ns(),
         )
         self._exporting = threading.Lock()  # held around each call of inner.export
-        self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
-        self._leaving_lock = threading.Lock()  # guards _leaving
+        self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
         self._ended = threading.Lock()  # taken by the first shutdown and never released
         self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._look, tick_s=_TICK_S)
 
@@ -173,8 +173,7 @@ class EvalSpanExporter(SpanExporter):
 
     def _release(self, trace_ids: Collection[bytes]) -> int:
         released = self._held.release(trace_ids)
-        with self._leaving_lock:
-            self._leaving += released
+        self._leaving.extend(released)
         return len(released)
 
     def _look(self) -> None:
@@ -199,8 +198,7 @@ class EvalSpanExporter(SpanExporter):
         if not self._exporting.acquire(timeout=timeout_s):
             return False
         try:
-            with self._leaving_lock:
-                leaving, self._leaving = self._leaving, []
+            leaving = [self._leaving.popleft() for _ in range(len(self._leaving))]
             done = [self._export(leaving[at : at + _BATCH]) for at in range(0, len(leaving), _BATCH)]
             return all(done)
         finally:

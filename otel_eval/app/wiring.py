@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
-from otel_eval.config import EvalConfig
+from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
@@ -81,25 +81,16 @@ def engine_of(
     Raises:
         ConfigError: the API key of a judge cannot be read.
     """
-    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
-        built = [each.build() for each in config.evaluations]
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
-    evaluations = [
-        ScorerSet(
-            name=each.name,
-            scorers=tuple([guarded(each, limit_s, counters) for each in scorers]) if counters else scorers,
-            sample=each.sample,
-            match=RunFilter(**dict(each.match)),
-        )
-        for each, scorers in zip(config.evaluations, built, strict=True)
-    ]
-    return Engine(
-        evaluations,
-        tables_of(config),
-        config.results.attributes,
-        config.own_conventions.records_tool_spans,
-        no_run=lines and config.results.no_run,
-    )
+    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
+        evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
+    results, records = config.results, config.own_conventions.records_tool_spans
+    return Engine(evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run)
+
+
+def _scorer_set(given: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:
+    scorers = tuple([guarded(each, limit_s, counters) if counters else each for each in given.build()])
+    return ScorerSet(name=given.name, scorers=scorers, sample=given.sample, match=RunFilter(**dict(given.match)))
 
 
 def later_of(

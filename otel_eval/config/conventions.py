@@ -25,8 +25,6 @@ from otel_eval.conventions.table import Convention, EventRow, Field, Mark, Messa
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 
-__all__ = ["convention_from_mapping"]
-
 
 def _scalar(value: Any) -> Any:
     """YAML reads an unquoted `true` or `1` as something else than the text of an attribute."""

@@ -22,8 +22,6 @@ from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import is_file
 
-__all__ = ["expand", "exposed_credentials", "load", "parse", "refuse_credentials", "typed"]
-
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _USE_HEADERS: Final = "leave them out and write headers, e.g. headers: {authorization: '${env:OTLP_AUTHORIZATION}'}"
 _TEXT: Final = frozenset({"headers", "path", "name", "sasl"})

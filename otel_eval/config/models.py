@@ -22,8 +22,6 @@ from otel_eval.scorers.build import checked_scorer
 from otel_eval.scorers.judge import any_judge_name, named_judges
 from otel_eval.scorers.registry import import_path
 
-__all__ = ["AsyncScoring", "Conventions", "EvalConfig", "Evaluation", "JudgeEndpoint", "Match", "scorer_of"]
-
 
 class Match(Shape):
     """Which runs an evaluation is for; all that is given must hold. `*` and `?` stand for any text and any character."""

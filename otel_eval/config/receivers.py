@@ -14,22 +14,6 @@ from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, 
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
-__all__ = [
-    "Address",
-    "Auth",
-    "GrpcServer",
-    "HttpServer",
-    "KafkaClient",
-    "KafkaReceiver",
-    "OtlpReceiver",
-    "Protocols",
-    "Receivers",
-    "Sasl",
-    "ServerTls",
-    "Storage",
-    "Traces",
-]
-
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
-__all__ = ["LIST", "MAPPING", "Shape", "joined", "lines_of", "twice"]
-
 _log = logging.getLogger("otel_eval")
 
 # Tags of a key that takes a list or a mapping; pydantic puts them into paths, where messages leave them out.

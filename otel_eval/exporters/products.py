@@ -143,15 +143,10 @@ def _is_absent(response: HttpResponse) -> bool:
 def _assessment(score: Score) -> dict[str, Any]:
     """What a later revision may change."""
     metadata = {key: str(value) for key, value in score.metadata.items()}
-    return {
-        "assessment_name": score.name,
-        "feedback": _mlflow_feedback(score),
-        "rationale": score.explanation,
-        "metadata": metadata,
-    }
+    return {"assessment_name": score.name, "feedback": _feedback(score), "rationale": score.explanation, "metadata": metadata}
 
 
-def _mlflow_feedback(score: Score) -> dict[str, Any]:
+def _feedback(score: Score) -> dict[str, Any]:
     """A number, the recorded label, yes or no of a whole evaluation, or why there is none of these."""
     outcome = score.result.outcome
     if isinstance(outcome, Scored):
@@ -272,13 +267,15 @@ class LogfireExporter(AnnotationExporter):
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
         """Send a span for each score; a request of which some are rejected is refused, so that those are found."""
-        response = self.call("POST", "/v1/traces", request_of((each.report.trajectory, [_feedback(each)]) for each in scores))
+        response = self.call(
+            "POST", "/v1/traces", request_of((each.report.trajectory, [_feedback_span(each)]) for each in scores)
+        )
         if (taken := http_result(response)).rejected:
             return ExportResult("permanent", taken.reason or "a span was rejected")
         return response_result(response)
 
 
-def _feedback(score: Score) -> bytes:
+def _feedback_span(score: Score) -> bytes:
     """A span with the result's id, so that a request that is repeated makes no other."""
     value = score.label if score.value is None else score.value
     about = {f"{names.SCOPE}.{key}": each for key, each in ({"label": score.label} | score.metadata).items()}
