@@ -154,8 +154,7 @@ class KafkaClient(Shape):
             files = {"ca": self.tls.ca_file, "certificate": self.tls.cert_file, "key": self.tls.key_file}
             settings |= {f"ssl.{name}.location": path for name, path in files.items() if path}
         if self.sasl is not None:
-            settings |= {"sasl.mechanism": self.sasl.mechanism, "sasl.username": self.sasl.username}
-            settings |= {"sasl.password": self.sasl.password}
+            settings |= {f"sasl.{name}": value for name, value in self.sasl}
         return settings | dict(self.options)
 
 

@@ -212,11 +212,10 @@ class GlobalProvidersExporter(Exporter):
         if held is None:
             held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
             # Not remembered: OTEL_LOGS_EXPORTER=none leaves a provider without processors, and a program may add one.
-            if held is not None and has_no_processor(held[1]):
+            if held is None or has_no_processor(held[1]):
                 return None
-            if held is not None:
-                self._exporters[signal] = held
-                self._found()
+            self._exporters[signal] = held
+            self._found()
         return held
 
     def _logs(self) -> tuple[Exporter, Any] | None:

@@ -11,8 +11,8 @@ Source: opentelemetry-proto: resource_spans = 1, scope_spans = 2, spans = 2, tra
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -101,11 +101,8 @@ class FrontServer:
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, then every worker; False if not everything was evaluated and delivered in time."""
         self._receiver.stop(min(2.0, timeout_s / 4))
-        stopping = [threading.Thread(target=each.stop, args=(0.7 * timeout_s,), daemon=True) for each in self._workers]
-        for each in stopping:
-            each.start()
-        for each in stopping:  # which take no longer than the timeout of the answer and of the end
-            each.join()
+        with ThreadPoolExecutor(len(self._workers)) as pool:  # none takes longer than the timeout of the answer and of the end
+            list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._leave)
         if self._bound is not None:  # else it never began
