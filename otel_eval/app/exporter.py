@@ -19,12 +19,11 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of
-from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import MOST_HUNG, engine_of, later_of, limits_of
+from otel_eval.app.judge_clients import dataset_counts
+from otel_eval.app.wiring import MOST_HUNG, evaluation_in_process, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
-from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import Overloaded
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
@@ -32,7 +31,7 @@ from otel_eval.exporters.fanout import Fanout
 from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Report
-from otel_eval.pipeline import FOREVER, Pipeline
+from otel_eval.pipeline import FOREVER
 from otel_eval.retry import suppress_instrumentation
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of
 from otel_eval.worker_thread import WorkerThread
@@ -89,27 +88,17 @@ class EvalSpanExporter(SpanExporter):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
-        lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
-        longest_s = self._max_wait / MOST_HUNG
-        engine = engine_of(self._settings, self._counters, longest_s=longest_s, lines=lines, clients=clients)
+        limits, longest_s = _limits(self._settings), self._max_wait / MOST_HUNG
+        parts = self._settings, self._counters, self._fanout, limits, self.counts, lambda: _UNSEEN
+        engine, self._diagnostics, self._core = evaluation_in_process(
+            *parts, longest_s, evaluated=lambda trace_id: self._release([trace_id])
+        )
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
             )
         self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
-        self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, engine.evaluations, one_process=True)
-        emit, watch = self._diagnostics.counted(self._fanout.export), self._diagnostics.evaluated
-        later = later_of(self._settings, engine, emit)
-        self._core = Pipeline(
-            engine,
-            emit,
-            _limits(self._settings),
-            evaluated=lambda trace_id: self._release([trace_id]),
-            later=later,
-            watch=watch,
-            since_ns=time.time_ns(),
-        )
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
         self._ended = threading.Lock()  # taken by the first shutdown and never released

@@ -13,18 +13,16 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
-from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of, plan_of
+from otel_eval.app.judge_clients import dataset_counts
+from otel_eval.app.wiring import ExpectedResults, evaluation_in_process, limits_of, plan_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
-from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Trajectory
-from otel_eval.pipeline import Pipeline
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import frames_of, neighbours
@@ -94,25 +92,16 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
-        lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
-        self._engine = engine = engine_of(self._settings, self._counters, lines=lines, clients=clients)
-        self._diagnostics = Diagnostics(self.counts, self._unseen, engine.evaluations, one_process=True)
-        emit = self._diagnostics.counted(self._fanout.export)
-        later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        self._expected, self._expects = ExpectedResults(self._fanout, engine), False
-        self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
-        self._core = Pipeline(
-            engine,
-            emit,
-            limits,
-            later=later,
-            watch=self._diagnostics.evaluated,
-            since_ns=time.time_ns(),
-            may_be_joined=lambda trace_id: trace_id in self._early,  # spans may have been given start times of the past
+        # Traces that began before us; written and read by the worker. Spans may have been given start times of the past.
+        early: dict[bytes, None] = {}
+        self._early = early
+        self._engine, self._diagnostics, self._core = evaluation_in_process(
+            self._settings, self._counters, self._fanout, limits, self.counts, self._unseen, may_be_joined=early.__contains__
         )
+        self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
 
     def _note_early(self, trace_id: bytes) -> None:
         self._early[trace_id] = None
