@@ -141,11 +141,6 @@ _BEGUN: Final = time.monotonic()
 
 # Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
 _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
-    "accepted_logs": ("receiver_accepted_log_records", "{records}"),
-    "rejected_logs": ("receiver_rejected_log_records", "{records}"),
-    "refused_logs": ("receiver_refused_log_records", "{records}"),
-    "own_logs": ("receiver_own_log_records", "{records}"),
-    "ignored_logs": ("receiver_ignored_log_records", "{records}"),
     "spans_kept": ("processor_accepted_spans", "{spans}"),
     "spans_refused": ("processor_refused_spans", "{spans}"),
     "traces_opened": ("processor_new_trace_id_received", "{traces}"),
@@ -187,6 +182,7 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "workers.up": ("workers_up", ""),
 }
 """Counts of what is the case now; all others only rise."""
+_OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}  # the unit, by what a count of the receiver is of
 _LABELS: Final = {"signal": "data_type"}
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
 _LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
@@ -222,7 +218,7 @@ def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", 
 def _families_of(key: str, value: Any) -> Iterator[Family]:
     """The metrics of one count."""
     if isinstance(value, Mapping):  # of the receiver, by transport
-        name, unit = _COUNTERS.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
+        name, unit = f"receiver_{key.replace('_logs', '_log_records')}", _OF_REQUESTS.get(key.rpartition("_")[2], "")
         for transport in ("grpc", "http"):
             yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
