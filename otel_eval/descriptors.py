@@ -31,6 +31,9 @@ _LEAST: Final = 4  # connections of each kind that are let in however low the li
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 0.1
 _SPARE: Final = 4
+_NO_ROOM: Final = (
+    "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)"
+)
 
 
 class Connections(NamedTuple):
@@ -81,13 +84,7 @@ def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) ->
     # With a very low limit a reserve of fixed size would leave no connection at all.
     room = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
     found = Connections(*(max(_LEAST, each * room // need) for each in wanted))
-    _log.warning(
-        "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)",
-        limit,
-        *found,
-        *wanted,
-        need + _RESERVE,
-    )
+    _log.warning(_NO_ROOM, limit, *found, *wanted, need + _RESERVE)
     return found
 
 

@@ -296,10 +296,8 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
     matched = ",".join(report.evaluation for report in reports) or "none"
-    called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)}"
-    return (
-        f"run trace_id={run.trace_id} span_id={run.span_id} {called} {run.completeness} evaluations={matched} {counts}".rstrip()
-    )
+    called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)} {run.completeness}"
+    return f"run trace_id={run.trace_id} span_id={run.span_id} {called} evaluations={matched} {counts}".rstrip()
 
 
 # ---------------------------------------------------------------------- once per process, after a minute
@@ -330,6 +328,10 @@ if hasattr(os, "register_at_fork"):
 
 
 _REMEMBERED: Final = 256  # runs and tool spans whose times are compared
+_LOST: Final = (
+    "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
+    "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far"
+)
 
 
 class LostContext:
@@ -366,10 +368,4 @@ class LostContext:
 
     def _report(self, spans: int) -> None:
         self.spans += spans
-        self._warnings.say(
-            "context",
-            "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
-            "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far",
-            spans,
-            self.spans,
-        )
+        self._warnings.say("context", _LOST, spans, self.spans)

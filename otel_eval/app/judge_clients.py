@@ -159,11 +159,9 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
         dataset.check()
     except InvalidDataset as error:
         raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
-    fields = dataset.fields()
+    fields = sorted(dataset.fields())
     if fields and field not in fields:
-        raise ConfigError(
-            f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, sorted(fields))}"
-        )
+        raise ConfigError(f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, fields)}")
     return dataset
 
 

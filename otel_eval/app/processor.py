@@ -176,9 +176,8 @@ def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str
         config: its `conventions` and limits are used.
     """
     settings = load(config)
-    buffer = TraceBuffer(
-        replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
-    )
+    limits = replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
+    buffer = TraceBuffer(limits)
     buffer.push_many(frames_of(spans), 0.0)
     plan = plan_of(settings)
     return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

@@ -187,13 +187,11 @@ class ExpectedResults:
         """Expect the results of these evaluations from now on."""
         self._engine = engine
         self._seen: set[tuple[str, str]] = set()
-        self._evaluations = [
-            (each, glob_matcher(each.match.service), glob_matcher(each.match.agent)) for each in engine.evaluations
-        ]
+        self._expected = [(each, glob_matcher(each.match.service), glob_matcher(each.match.agent)) for each in engine.evaluations]
 
     def start(self) -> None:
         """Expect what the configuration names; a service or agent that it leaves open is no label."""
-        for each, _, _ in self._evaluations:
+        for each, _, _ in self._expected:
             self._exporters.expect(each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent))
 
     def note(self, spans: Iterable[SpanFrame]) -> None:
@@ -217,7 +215,7 @@ class ExpectedResults:
             return
         if len(self._seen) < _MOST_SEEN:
             self._seen.add((service, agent))
-        for each, for_service, for_agent in self._evaluations:
+        for each, for_service, for_agent in self._expected:
             if for_service(service) and for_agent(agent):
                 self._exporters.expect(each.name, each.scorers, service, agent)
 

@@ -115,10 +115,8 @@ def _everything_as_json() -> None:
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # a record that cannot be written would print a traceback of many lines
     sys.excepthook = lambda kind, error, trace: _uncaught("", kind, error, trace)
-    threading.excepthook = lambda found: _uncaught(f" in thread {found.thread.name if found.thread else '?'}", *found[:3])
-    sys.unraisablehook = lambda found: _uncaught(
-        " that could not be raised", found.exc_type, found.exc_value, found.exc_traceback
-    )
+    threading.excepthook = lambda args: _uncaught(f" in thread {args.thread.name if args.thread else '?'}", *args[:3])
+    sys.unraisablehook = lambda args: _uncaught(" that could not be raised", args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def _uncaught(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

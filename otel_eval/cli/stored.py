@@ -112,9 +112,8 @@ def show_scores(
             coverage=coverage,
         )
         for report in reports:
-            lines = (
-                encoded(rows_of(report)) if form == "json" else _table(report, outcomes.is_of_last_run(report), full_ids=full_ids)
-            )
+            shown = report.trajectory is outcomes.last
+            lines = encoded(rows_of(report)) if form == "json" else _table(report, shown, full_ids=full_ids)
             outcomes.count(report)
             progress.clear()  # reports are printed as they come, however many traces follow
             _print(lines)
@@ -139,13 +138,9 @@ class _OutcomeCounts:
     def __init__(self) -> None:
         self.runs: set[tuple[str, str]] = set()
         self._outcomes: Counter[str] = Counter()
-        self._last: Trajectory | None = None
+        self.last: Trajectory | None = None  # the run that was counted last
         self._labels: dict[str, list[Result]] = {}
         self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
-
-    def is_of_last_run(self, report: Report) -> bool:
-        """Whether the report is of the run that was counted last."""
-        return report.trajectory is self._last
 
     def count(self, report: Report) -> None:
         """Count the results; a report of a trace without a run has none."""
@@ -157,8 +152,8 @@ class _OutcomeCounts:
                 self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if result.type == _RECORDING_TYPE:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
-        self._last = report.trajectory
-        self.runs.add((self._last.trace_id, self._last.span_id))
+        self.last = report.trajectory
+        self.runs.add((self.last.trace_id, self.last.span_id))
 
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""

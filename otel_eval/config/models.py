@@ -120,9 +120,8 @@ def _form(given: Any) -> str:
     return MAPPING if isinstance(given, Mapping | Conventions) else LIST
 
 
-ConventionsSpec = Annotated[
-    Annotated[tuple[ConventionSpec, ...], Tag(LIST)] | Annotated[Conventions, Tag(MAPPING)], Discriminator(_form)
-]
+_Tables = Annotated[tuple[ConventionSpec, ...], Tag(LIST)]
+ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Discriminator(_form)]
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 

@@ -267,9 +267,8 @@ class LogfireExporter(AnnotationExporter):
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
         """Send a span for each score; a request of which some are rejected is refused, so that those are found."""
-        response = self.call(
-            "POST", "/v1/traces", request_of((each.report.trajectory, [_feedback_span(each)]) for each in scores)
-        )
+        spans = ((each.report.trajectory, [_feedback_span(each)]) for each in scores)
+        response = self.call("POST", "/v1/traces", request_of(spans))
         if (taken := http_result(response)).rejected:
             return ExportResult("permanent", taken.reason or "a span was rejected")
         return response_result(response)

@@ -188,16 +188,15 @@ class JudgeClient:
         if question.attempts:
             self._count("judges.retries")
         question.attempts += 1
+        limit_s = self._endpoint.timeout_s
         with suppress_tracing():
             try:
-                async with asyncio.timeout(self._endpoint.timeout_s):
+                async with asyncio.timeout(limit_s):
                     completion = completion_of(await self._body(question.prompt, more))
                     self._count_tokens(completion)
                     return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
-                raise RetryableJudgeError(
-                    "judge_timeout", f"the judge did not answer within {self._endpoint.timeout_s:g} s"
-                ) from None
+                raise RetryableJudgeError("judge_timeout", f"the judge did not answer within {limit_s:g} s") from None
             except openai.APIStatusError as error:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:
