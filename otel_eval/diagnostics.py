@@ -10,11 +10,11 @@ import os
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
+from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters.attributes import outcome_of
@@ -187,12 +187,7 @@ class Diagnostics(Coverage):
     """
 
     def __init__(
-        self,
-        counts: Callable[[], Mapping[str, Any]],
-        unseen: Callable[[], str],
-        evaluations: Sequence[ScorerSet] = (),
-        *,
-        one_process: bool = False,
+        self, counts: Counts, unseen: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
     ) -> None:
         super().__init__(evaluations, live=True)
         self._counts, self._unseen = counts, unseen

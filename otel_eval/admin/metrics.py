@@ -13,13 +13,14 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.counters import Counts
 from otel_eval.descriptors import soft_limit
 from otel_eval.native import VERSION, build_info
 from otel_eval.retry import suppress_instrumentation
@@ -294,9 +295,7 @@ class SelfMetricsExporter:
         resource: whose numbers they are.
     """
 
-    def __init__(
-        self, exporter: MetricExporter, counts: Callable[[], Mapping[str, Any]], resource: Resource, interval_s: float
-    ) -> None:
+    def __init__(self, exporter: MetricExporter, counts: Counts, resource: Resource, interval_s: float) -> None:
         self._exporter, self._counts, self._resource = exporter, counts, resource
         self._begun_ns: Final = time.time_ns()
         problem = "telemetry.otlp: metrics could not be made"

@@ -10,9 +10,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from os import PathLike
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -22,7 +21,7 @@ from otel_eval.app.exporting import DELIVERY_S, exporters_of
 from otel_eval.app.judge_clients import dataset_counts
 from otel_eval.app.wiring import MOST_HUNG, evaluation_in_process, limits_of
 from otel_eval.assembly import Limits
-from otel_eval.config import EvalConfig, load
+from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.errors import Overloaded
 from otel_eval.exporters import Exporter, ExportResult
@@ -69,13 +68,7 @@ class EvalSpanExporter(SpanExporter):
         ConfigError: the configuration cannot be used.
     """
 
-    def __init__(
-        self,
-        inner: SpanExporter,
-        config: str | PathLike[str] | Mapping[str, Any] | EvalConfig | None = None,
-        *,
-        max_wait: float = 30.0,
-    ) -> None:
+    def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
         self._settings: Final = load(config)
         self._inner, self._max_wait = inner, max_wait
         self._counters: Final = Counters()

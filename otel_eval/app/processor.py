@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from math import inf
-from os import PathLike
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -16,7 +15,7 @@ from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
 from otel_eval.app.judge_clients import dataset_counts
 from otel_eval.app.wiring import ExpectedResults, evaluation_in_process, limits_of, plan_of
 from otel_eval.assembly import TraceBuffer
-from otel_eval.config import EvalConfig, load
+from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
@@ -48,12 +47,7 @@ class EvalSpanProcessor(InProcessSource):
     """
 
     def __init__(
-        self,
-        config: str | PathLike[str] | Mapping[str, Any] | EvalConfig | None = None,
-        *,
-        tracer_provider: Any = None,
-        logger_provider: Any = None,
-        meter_provider: Any = None,
+        self, config: ConfigSource = None, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None
     ) -> None:
         settings = load(config)
         counters = Counters()

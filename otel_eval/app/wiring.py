@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,7 +17,7 @@ from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, Counts
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet
@@ -124,7 +124,7 @@ def evaluation_in_process(
     counters: Counters,
     fanout: Fanout,
     limits: Limits,
-    counts: Callable[[], Mapping[str, Any]],
+    counts: Counts,
     unseen: Callable[[], str],
     longest_s: float = inf,
     **options: Any,

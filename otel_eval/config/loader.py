@@ -28,7 +28,10 @@ _TEXT: Final = frozenset({"headers", "path", "name", "sasl"})
 MAX_FILE_BYTES: Final = 2**20
 
 
-def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None = None) -> EvalConfig:
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None
+
+
+def load(source: ConfigSource = None) -> EvalConfig:
     """The configuration of a YAML file, a mapping, an object, or the default evaluation if None.
 
     Raises:
