@@ -35,10 +35,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Row = tuple[str, Mapping[str, Any], float]
 """The suffix of a sample's name, its labels and its value."""
 
-_UNITS: Final = {
-    "s": "seconds",
-    "By": "bytes",
-}  # further ones, and "1", have rules that exporters disagree on: a test keeps them out
+# Further ones, and "1", have rules that exporters disagree on: a test keeps them out.
+_UNITS: Final = {"s": "seconds", "By": "bytes"}
 _OTHERS: Final = re.compile(r"[^a-zA-Z0-9]+")
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

@@ -97,10 +97,8 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     """
     for problem in exposed_credentials(config):
         _log.warning("%s", problem)
-    exporters: list[Exporter] = []
     problems: set[str] = set()  # of the environment, which must not end a program
-    if config.exporters.jsonl:
-        exporters.append(_lines(config.exporters.jsonl))
+    exporters: list[Exporter] = [_lines(config.exporters.jsonl)] if config.exporters.jsonl else []
     exporters += _queued(config, counters, problems)
     if metrics := metrics_of(config, counters, problems):
         exporters.append(metrics)
@@ -147,10 +145,8 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         ConfigError: one cannot be opened, none takes what is sent, or a URL holds credentials.
     """
     refuse_credentials(config)
-    counters, given = Counters(), config.exporters
-    exporters: list[Exporter] = []
-    if given.jsonl:
-        exporters.append(ChangedLinesExporter(given.jsonl.path, mode=int(given.jsonl.mode, 8)))
+    counters, jsonl = Counters(), config.exporters.jsonl
+    exporters: list[Exporter] = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
     exporters += _queued(config, counters, room_s=_ROOM_S)
     if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")

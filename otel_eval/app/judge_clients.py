@@ -117,8 +117,7 @@ _used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", defau
 def _key(given: JudgeEndpoint, where: str) -> str | None:
     """The API key, which no message quotes."""
     if given.api_key_env is not None:
-        where, remedy = f"{where}.api_key_env: {given.api_key_env!r}", "set it"
-        key = os.environ.get(given.api_key_env, "")
+        where, remedy, key = f"{where}.api_key_env: {given.api_key_env!r}", "set it", os.environ.get(given.api_key_env, "")
     elif given.api_key_file is not None:
         where, remedy = f"{where}.api_key_file: {given.api_key_file!r}", "name a file that holds it"
         raw = read_small_file(

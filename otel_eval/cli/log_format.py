@@ -13,10 +13,13 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
+
+import click
 
 _log = logging.getLogger("otel_eval")
 
@@ -132,6 +135,12 @@ def is_json_configured(path: str) -> bool:
             return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None
     except OSError:
         return False
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Write lines to stderr, each after the name of the command."""
+    for line in lines:
+        click.echo(f"otel-eval: {line}", err=True)
 
 
 def write_line(message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
 
 from otel_eval import app
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
+from otel_eval.cli.log_format import warn
 from otel_eval.cli.render import label_line, run_block, score_block, summary_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.errors import redacted_repr
@@ -44,7 +45,7 @@ class _Problems:
     def notice(self, message: str) -> None:
         """Print a line that does not affect the exit code."""
         self._progress.clear()
-        _warn([" ".join(message.split())])
+        warn([" ".join(message.split())])
 
 
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
@@ -55,7 +56,7 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
         if every_run or trajectory.outermost:
             _print(encoded([trajectory_fields(trajectory)]) if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
-        _warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
+        warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
     return 2 if problems.count else 0
 
 
@@ -120,14 +121,12 @@ def show_scores(
     if form == "table" and (outcomes.runs or not problems.count):
         _print(["", *outcomes.lines()])
     why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
-    missed = [
-        *([] if allow_empty or coverage.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]),
-        *(() if allow_unused else unused_records(coverage)),
-    ]
-    _warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
+    missed = [] if allow_empty or coverage.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
+    missed += [] if allow_unused else unused_records(coverage)
+    warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
     if problems.count:
         return 2  # already printed, and possibly the cause of everything that is missing
-    _warn(missed)
+    warn(missed)
     not_applicable = coverage.skipped("not_applicable")
     return outcomes.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
 
@@ -196,11 +195,6 @@ def _print(lines: Sequence[str] | bytes) -> None:
     """Print lines of text, or lines of JSON in UTF-8."""
     if lines:
         click.echo(lines if isinstance(lines, bytes) else "\n".join(lines), nl=not isinstance(lines, bytes))
-
-
-def _warn(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(f"otel-eval: {line}", err=True)
 
 
 _REMEDY: Final = "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
