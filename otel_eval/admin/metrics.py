@@ -161,7 +161,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "forward.sent": ("exporter_sent_items", "{items}"),
     "forward.refused": ("exporter_send_failed_items", "{items}"),
 }
-GAUGES: Final[Mapping[str, tuple[str, str]]] = {
+GAUGES: Final[Mapping[str, tuple[str, str] | None]] = {
     "open_traces": ("processor_traces_on_memory", "{traces}"),
     "oldest_trace_s": ("processor_oldest_trace_age", "s"),
     "held_bytes": ("processor_held_bytes", "By"),
@@ -174,13 +174,9 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
-    "forward.held_spans": ("forward_held_spans", ""),
-    "storage.reports_waiting": ("storage_reports_waiting", ""),
-    "kafka.partitions": ("kafka_partitions", ""),
-    "late_pending": ("processor_late_pending", ""),
-    "workers.up": ("workers_up", ""),
+    **dict.fromkeys(("forward.held_spans", "storage.reports_waiting", "kafka.partitions", "late_pending", "workers.up")),
 }
-"""Counts of what is the case now; all others only rise."""
+"""Counts of what is the case now; all others only rise. None: they have no other name and no unit."""
 _OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}  # the unit, by what a count of the receiver is of
 _LABELS: Final = {"signal": "data_type"}
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")

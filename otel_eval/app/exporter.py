@@ -32,6 +32,7 @@ from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER
 from otel_eval.retry import suppress_instrumentation
+from otel_eval.sources.inprocess.live_traces import is_relevant
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of
 from otel_eval.worker_thread import WorkerThread
 
@@ -116,7 +117,7 @@ class EvalSpanExporter(SpanExporter):
         """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
         now = time.monotonic()
         try:
-            frames = frames_of([span for span in spans if _judgeable(span)])
+            frames = frames_of([span for span in spans if span.context is not None and is_relevant(span)])
             roots = self._waiting.chosen(frames)
         except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
             self._counters.add("exporter.unread_spans", len(spans))
@@ -251,8 +252,3 @@ def _limits(settings: EvalConfig) -> Limits:
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
     partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)
     return replace(limits, decision_wait_s=wait, decision_wait_partial_s=max(partial, wait))
-
-
-def _judgeable(span: ReadableSpan) -> bool:
-    context, scope = span.context, span.instrumentation_scope
-    return context is not None and context.trace_flags.sampled and (scope is None or scope.name != names.SCOPE)
