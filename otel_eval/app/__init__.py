@@ -64,17 +64,14 @@ class ReplayCoverage(Coverage):
                     self._keys.setdefault(id(dataset), set()).add(key)
         return reports
 
-    def unused_records(self) -> list[UnusedRecords]:
+    def unused_records(self) -> Iterator[UnusedRecords]:
         """The records whose key no run carried, by file; none of files that a sampled evaluation or scorer reads."""
         datasets = {id(dataset): dataset for dataset, _, _ in _files(self.evaluations)}
         sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
-        found = []
         for key, dataset in datasets.items():
             keys, used = dataset.record_keys(), self._keys.get(key, set())
-            unused = tuple((dataset.line_of(each), each) for each in keys if key not in sampled and each not in used)
-            if unused:
-                found.append(UnusedRecords(dataset.path, unused, len(keys)))
-        return found
+            if unused := tuple((dataset.line_of(each), each) for each in keys if key not in sampled and each not in used):
+                yield UnusedRecords(dataset.path, unused, len(keys))
 
 
 def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from opentelemetry._logs import LogRecord, SeverityNumber, get_logger_provider
@@ -73,9 +73,8 @@ def is_shut_down(provider: Any) -> bool:
     own = getattr(provider, "_shutdown", None)
     if isinstance(own, bool):
         return own
-    flags = [_flag(processor) for processor in _processors(provider)]
-    known = [flag for flag in flags if flag is not None]
-    return bool(known) and all(known) and len(known) == len(flags)
+    flags = [_flag(processor) for processor in _processors(provider) or ()]
+    return bool(flags) and all(flags)
 
 
 def has_no_processor(provider: Any) -> bool:
@@ -84,22 +83,17 @@ def has_no_processor(provider: Any) -> bool:
     `OTEL_LOGS_EXPORTER=none` leaves a `LoggerProvider` like that. The SDK has no public answer; where its private
     lists are not found the answer is no.
     """
-    return _lists(provider) != [] and next(_processors(provider), None) is None
+    return _processors(provider) == []
 
 
-def _processors(provider: Any) -> Iterator[Any]:
-    for listed in _lists(provider):
-        for each in listed:
-            if not type(each).__module__.startswith("otel_eval"):
-                yield each
-
-
-def _lists(provider: Any) -> list[Any]:
-    """The lists of processors that were found behind a provider, normally one."""
+def _processors(provider: Any) -> list[Any] | None:
+    """The processors behind a provider that are not ours; None if no list of them was found."""
     inner = provider
     for name in ("_multi_log_record_processor", "_active_span_processor"):
         inner = getattr(provider, name, inner)
-    return [getattr(inner, name) for name in ("_log_record_processors", "_span_processors") if hasattr(inner, name)]
+    lists = [getattr(inner, name) for name in ("_log_record_processors", "_span_processors") if hasattr(inner, name)]
+    others = [each for listed in lists for each in listed if not type(each).__module__.startswith("otel_eval")]
+    return others if lists else None
 
 
 def _flag(processor: Any) -> bool | None:
