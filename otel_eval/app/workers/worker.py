@@ -16,9 +16,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -182,11 +182,8 @@ class WorkerProcess:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
-        try:
+        with self._reaching(connection):
             connection.send((method, arguments))
-        except OSError as error:
-            connection.close()
-            raise self._gone() from error
         return partial(self._finish, connection, limit_s)
 
     def call(self, limit_s: float, method: str, *arguments: Any) -> Any:
@@ -198,28 +195,29 @@ class WorkerProcess:
         # A send or receive fails that takes longer, where a timeout of Python's would make the socket non-blocking.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _LIMIT)
-        with ours, theirs:
-            try:
-                socket.send_fds(self._control, [b"c"], [theirs.fileno()])
-            except OSError as error:
-                raise self._gone() from error
+        with ours, theirs, self._reaching():
+            socket.send_fds(self._control, [b"c"], [theirs.fileno()])
             return Connection(ours.detach())
 
     def _finish(self, connection: Connection, limit_s: float | None) -> Any:
-        try:
+        with self._reaching(connection):
             if limit_s != _PART_S and not connection.poll(limit_s):  # `_PART_S` is the socket's own limit
                 raise TimeoutError  # which is an OSError
             returned, found = connection.recv()
-        except (OSError, EOFError) as error:
-            connection.close()
-            raise self._gone() from error
         self._idle.append(connection)
         if not returned:
             raise found
         return found
 
-    def _gone(self) -> Overloaded:
-        return Overloaded(f"{self.process.name} ended or hangs; retry later")
+    @contextmanager
+    def _reaching(self, connection: Connection | None = None) -> Iterator[None]:
+        """A context in which the process is asked something; if it cannot be, the connection is of no further use."""
+        try:
+            yield
+        except (OSError, EOFError) as error:
+            if connection is not None:
+                connection.close()
+            raise Overloaded(f"{self.process.name} ended or hangs; retry later") from error
 
     def leave(self) -> None:
         """Close the control socket: the worker stops. Safe to repeat."""
