@@ -9,14 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
-from typing import Final, NamedTuple, TypeVar
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple, TypeVar
 
-resource: ModuleType | None
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None
+resource: Any = import_module("resource") if find_spec("resource") else None  # not on Windows
 
 T = TypeVar("T")
 _log = logging.getLogger("otel_eval")
@@ -57,7 +54,7 @@ def raise_limit() -> int | None:
     Many systems start processes with 1024 because of programs that use `select`; this one does not.
     """
     soft = soft_limit()
-    if soft is None or resource is None:
+    if soft is None:
         return None
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)

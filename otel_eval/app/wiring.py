@@ -247,10 +247,7 @@ class GuardedScorer:
     """
 
     def __init__(self, scorer: Scorer, limit_s: float, counters: Counters) -> None:
-        self.name: Final = scorer.name
-        self.type: Final = scorer.type
-        self.version: Final = scorer.version
-        self.needs: Final = scorer.needs
+        self.name, self.type, self.version, self.needs = scorer.name, scorer.type, scorer.version, scorer.needs
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())

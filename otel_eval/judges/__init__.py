@@ -153,8 +153,7 @@ class AsyncEvaluator:
         record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
-        self._concurrency: Final = concurrency
-        self._record: Final = record
+        self._concurrency, self._record = concurrency, record
         self._changed: Final = threading.Condition()  # guards what follows
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
         self._last = self._left = 0
