@@ -31,33 +31,16 @@ _CLEAR: Final = "\r\x1b[2K"  # ANSI: to the start of the line, and erase it
 _CURSOR: Final = "\x1b[?25h"  # ANSI: show the cursor, which the bar hides
 
 
-class _Problems:
-    """Invalid inputs: printed at once, counted for the exit code."""
-
-    def __init__(self, progress: ProgressBar) -> None:
-        self.count = 0
-        self._progress = progress
-
-    def __call__(self, message: str) -> None:
-        self.count += 1
-        self.notice(message)
-
-    def notice(self, message: str) -> None:
-        """Print a line that does not affect the exit code."""
-        self._progress.clear()
-        warn([" ".join(message.split())])
-
-
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
     """Print each run of the files; 0, or 2 if an input is invalid."""
-    problems = _Problems(ProgressBar(()))
-    coverage = app.ReplayCoverage()
-    for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
+    messages, coverage = InputMessages(), app.ReplayCoverage()
+    notify = {"on_problem": messages.problem, "on_notice": messages.notice}
+    for trajectory in app.understand(files, config, **notify, coverage=coverage):
         if every_run or trajectory.outermost:
             _print(encoded([trajectory_fields(trajectory)]) if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
         warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
-    return 2 if problems.count else 0
+    return 2 if messages.problems else 0
 
 
 def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str, redact: bool) -> int:
@@ -69,18 +52,18 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str
         trace_id: a prefix of the trace ids; "" for all traces.
         redact: whether to leave out values.
     """
-    problems, disclosure, tested = _Problems(ProgressBar(())), Disclosure(redact=redact), set[str]()
+    messages, disclosure, tested = InputMessages(), Disclosure(redact=redact), set[str]()
     traces = with_run = 0
-    for explained in app.explain(files, config, on_problem=problems, on_notice=problems.notice):
+    for explained in app.explain(files, config, on_problem=messages.problem, on_notice=messages.notice):
         if not explained.trace.trace_id.startswith(trace_id.lower()):
             continue
         traces, with_run = traces + 1, with_run + bool(explained.runs)
         if not explained.runs:
             tested |= tested_attributes(explained.trace)
         _print(explanation_block(explained, disclosure))
-    if traces or not problems.count:
+    if traces or not messages.problems:
         _print(closing_lines(traces, with_run, tested))
-    return 2 if problems.count else 0
+    return 2 if messages.problems else 0
 
 
 def show_scores(
@@ -100,31 +83,23 @@ def show_scores(
         2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
         of a dataset matched no run, unless that is allowed; else 0.
     """
-    with ProgressBar(files) as progress:
-        problems, outcomes = _Problems(progress), _OutcomeCounts()
-        coverage = app.ReplayCoverage()
-        reports = app.replay(
-            files,
-            config,
-            export=export,
-            on_problem=problems,
-            on_notice=problems.notice,
-            on_progress=progress.advance,
-            coverage=coverage,
-        )
+    outcomes, coverage = _OutcomeCounts(), app.ReplayCoverage()
+    with InputMessages(files) as messages:
+        notify = {"on_problem": messages.problem, "on_notice": messages.notice}
+        reports = app.replay(files, config, export=export, **notify, on_progress=messages.advance, coverage=coverage)
         for report in reports:
             shown = report.trajectory is outcomes.last
             lines = encoded(rows_of(report)) if form == "json" else _table(report, shown, full_ids=full_ids)
             outcomes.count(report)
-            progress.clear()  # reports are printed as they come, however many traces follow
+            messages.clear()  # reports are printed as they come, however many traces follow
             _print(lines)
-    if form == "table" and (outcomes.runs or not problems.count):
+    if form == "table" and (outcomes.runs or not messages.problems):
         _print(["", *outcomes.lines()])
     why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
     missed = [] if allow_empty or coverage.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
     missed += [] if allow_unused else unused_records(coverage)
     warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
-    if problems.count:
+    if messages.problems:
         return 2  # already printed, and possibly the cause of everything that is missing
     warn(missed)
     not_applicable = coverage.skipped("not_applicable")
@@ -212,17 +187,24 @@ def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
         )
 
 
-class ProgressBar:
-    """A bar on stderr that is cleared while something else is printed; does nothing if stderr is not a terminal."""
+class InputMessages:
+    """Lines on stderr about the inputs, and a bar that is cleared while something else is printed.
 
-    def __init__(self, files: Sequence[str]) -> None:
+    There is no bar if stderr is not a terminal or no files are given.
+
+    Attributes:
+        problems: invalid inputs, which the exit code tells.
+    """
+
+    def __init__(self, files: Sequence[str] = ()) -> None:
+        self.problems = 0
         # Without all sizes, for instance of standard input, there is no total to show progress towards.
         sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
         self._bar: Any = None
         if sizes and len(sizes) == len(files) and sys.stderr.isatty():
             self._bar = click.progressbar(length=sum(sizes), label="reading", file=sys.stderr)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> InputMessages:
         if self._bar is not None:
             self._bar.__enter__()
         return self
@@ -231,6 +213,16 @@ class ProgressBar:
         self.clear()
         if self._bar is not None:
             click.echo(_CURSOR, nl=False, err=True)
+
+    def problem(self, message: str) -> None:
+        """Print and count a line about an invalid input."""
+        self.problems += 1
+        self.notice(message)
+
+    def notice(self, message: str) -> None:
+        """Print a line that does not affect the exit code."""
+        self.clear()
+        warn([" ".join(message.split())])
 
     def advance(self, read: int) -> None:
         """Add the number of bytes that were read."""

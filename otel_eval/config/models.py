@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
 from otel_eval.config.units import Count, Plain, Seconds, Share, Some, TlsFiles, Variable, Whole, tls_without_https, url_of
-from otel_eval.config.validation import LIST, MAPPING, Shape, twice
+from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, twice
 from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
@@ -116,12 +116,8 @@ class Conventions(Shape):
     """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
 
 
-def _form(given: Any) -> str:
-    return MAPPING if isinstance(given, Mapping | Conventions) else LIST
-
-
 _Tables = Annotated[tuple[ConventionSpec, ...], Tag(LIST)]
-ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Discriminator(_form)]
+ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Discriminator(form_of)]
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 

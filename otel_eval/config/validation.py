@@ -21,6 +21,11 @@ _SECRET: Final = frozenset({"headers", "sasl", "username", "password"})  # their
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
+def form_of(given: Any) -> str:
+    """The tag of a value of a key that takes a list or a mapping."""
+    return MAPPING if isinstance(given, Mapping | BaseModel) else LIST
+
+
 class Shape(BaseModel):
     """A frozen part of the configuration that refuses unknown keys.
 
