@@ -17,7 +17,7 @@ from otel_eval.cli.render import label_line, run_block, score_block, summary_lin
 from otel_eval.config import EvalConfig
 from otel_eval.errors import redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
-from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Report, Result, Scored, Skipped
 from otel_eval.scorers import summarize
 from otel_eval.scorers.tool_names import plural
 
@@ -83,68 +83,66 @@ def show_scores(
         2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
         of a dataset matched no run, unless that is allowed; else 0.
     """
-    outcomes, coverage = _OutcomeCounts(), app.ReplayCoverage()
+    counted, last = _ReplayOutcomes(), None
     with InputMessages(files) as messages:
         notify = {"on_problem": messages.problem, "on_notice": messages.notice}
-        reports = app.replay(files, config, export=export, **notify, on_progress=messages.advance, coverage=coverage)
+        reports = app.replay(files, config, export=export, **notify, on_progress=messages.advance, coverage=counted)
         for report in reports:
-            shown = report.trajectory is outcomes.last
+            shown = report.trajectory is last
             lines = encoded(rows_of(report)) if form == "json" else _table(report, shown, full_ids=full_ids)
-            outcomes.count(report)
+            last = report.trajectory if report.no_run is None else last
             messages.clear()  # reports are printed as they come, however many traces follow
             _print(lines)
-    if form == "table" and (outcomes.runs or not messages.problems):
-        _print(["", *outcomes.lines()])
-    why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
-    missed = [] if allow_empty or coverage.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
-    missed += [] if allow_unused else unused_records(coverage)
-    warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
+    if form == "table" and (counted.scored_runs or not messages.problems):
+        _print(["", *counted.lines()])
+    why = counted.why_nothing() or "no scorer ran, because each has a sample below 1"
+    missed = [] if allow_empty or counted.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
+    missed += [] if allow_unused else unused_records(counted)
+    warn([*counted.tool_name_warnings(), *counted.failure_lines()])
     if messages.problems:
         return 2  # already printed, and possibly the cause of everything that is missing
     warn(missed)
-    not_applicable = coverage.skipped("not_applicable")
-    return outcomes.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
+    return counted.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
 
 
-class _OutcomeCounts:
-    """Counts of results by outcome, and of failures and labels."""
+class _ReplayOutcomes(app.ReplayCoverage):
+    """Counts results by outcome, failures and labels as well."""
 
     def __init__(self) -> None:
-        self.runs: set[tuple[str, str]] = set()
+        super().__init__()
+        self.scored_runs: set[tuple[str, str]] = set()
         self._outcomes: Counter[str] = Counter()
-        self.last: Trajectory | None = None  # the run that was counted last
         self._labels: dict[str, list[Result]] = {}
         self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
 
-    def count(self, report: Report) -> None:
-        """Count the results; a report of a trace without a run has none."""
-        if report.no_run is not None:
-            return
+    def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
+        """Count the report's results; a report of a trace without a run has none."""
         self._outcomes.update(_outcome(result) for result in report.results)
         for result in report.results:
             if isinstance(result.outcome, Failed) and result.outcome.place:
                 self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if result.type == _RECORDING_TYPE:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
-        self.last = report.trajectory
-        self.runs.add((self.last.trace_id, self.last.span_id))
+        if report.no_run is None:
+            self.scored_runs.add((report.trajectory.trace_id, report.trajectory.span_id))
+        return super().add(report)
 
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
-        return [*distributions, summary_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
+        return [*distributions, summary_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.scored_runs))]
 
     def failure_lines(self) -> Iterator[str]:
         """A line for each user-defined scorer that failed: type of the error, file and line or what was returned, no content."""
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
             yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
 
-    def exit_code(self, *, strict: bool, not_applicable: int) -> int:
+    def exit_code(self, *, strict: bool) -> int:
         """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.
 
-        A scorer that did not apply (`not_applicable` of those that were skipped) and a recorded label never count.
+        A scorer that did not apply and a recorded label never count.
         """
-        skipped = self._outcomes["skipped"] - not_applicable if strict else 0
+        skipped = self._outcomes["skipped"] - self.skipped("not_applicable") if strict else 0
         return 1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
 
 
