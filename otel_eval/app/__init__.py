@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_eval.app.exporting import replay_fanout
@@ -37,15 +36,6 @@ if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedRecords:
-    """Records of a dataset file whose key no evaluated run carried: line and key of each, of `total` records."""
-
-    path: Path
-    records: tuple[tuple[int, str], ...]
-    total: int
-
-
 class ReplayCoverage(Coverage):
     """What was found in one pass over stored traces, with the records of datasets that were used."""
 
@@ -64,14 +54,14 @@ class ReplayCoverage(Coverage):
                     self._keys.setdefault(id(dataset), set()).add(key)
         return reports
 
-    def unused_records(self) -> Iterator[UnusedRecords]:
-        """The records whose key no run carried, by file; none of files that a sampled evaluation or scorer reads."""
+    def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
+        """The keys of records that no evaluated run carried, by file; none of files that a sampled evaluation or scorer reads."""
         datasets = {id(dataset): dataset for dataset, _, _ in _files(self.evaluations)}
         sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
         for key, dataset in datasets.items():
-            keys, used = dataset.record_keys(), self._keys.get(key, set())
-            if unused := tuple((dataset.line_of(each), each) for each in keys if key not in sampled and each not in used):
-                yield UnusedRecords(dataset.path, unused, len(keys))
+            used = self._keys.get(key, set())
+            if unused := [each for each in dataset.record_keys() if key not in sampled and each not in used]:
+                yield dataset, unused
 
 
 def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:

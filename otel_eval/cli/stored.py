@@ -176,11 +176,11 @@ _SHOWN: Final = 5
 
 def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
-    for each in coverage.unused_records():
-        named = ", ".join(f"line {line} {redacted_repr(key)}" for line, key in each.records[:_SHOWN])
-        more = ", …" if len(each.records) > _SHOWN else ""
+    for dataset, keys in coverage.unused_records():
+        named = ", ".join(f"line {dataset.line_of(key)} {redacted_repr(key)}" for key in keys[:_SHOWN])
+        more, total = ", …" if len(keys) > _SHOWN else "", len(dataset.record_keys())
         yield (
-            f"{each.path}: {len(each.records)} of {plural(each.total, 'record')} matched no run: {named}{more}; "
+            f"{dataset.path}: {len(keys)} of {plural(total, 'record')} matched no run: {named}{more}; "
             "record the missing cases or check the key; --allow-unused accepts it"
         )
 
