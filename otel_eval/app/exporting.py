@@ -14,6 +14,7 @@ from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.jsonl import ChangedLinesExporter, DeadLetterFile, JsonLinesExporter
@@ -27,7 +28,6 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
 
 if TYPE_CHECKING:
-    from otel_eval.exporters.delivery import ExportQueues
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
 
@@ -164,8 +164,6 @@ def export_queues_of(
     Raises:
         ConfigError: one cannot be opened.
     """
-    from otel_eval.exporters.delivery import ExportQueues
-
     dead_letters, histories = _dead_letters(config, in_storage=True), _histories(config, before)
     kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that is read again
     given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": config.exporters.max_queue}

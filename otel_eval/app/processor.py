@@ -52,21 +52,11 @@ class EvalSpanProcessor(InProcessSource):
         settings = load(config)
         counters = Counters()
         exporters = exporters_of(settings, counters)
-        if settings.exporters.otlp is None or settings.signals is not None:
-            global_exporter = GlobalProvidersExporter(
-                settings.signals,
-                tracer_provider,
-                logger_provider,
-                meter_provider,
-                self._origin,
-                counters=counters,
-                found=self.be_last_registered_at_exit,
-                window=window_limits(settings),
-                only=not exporters,
-            )
-            exporters.append(global_exporter)
-        self._fanout = Fanout(exporters, counters)
         self._providers = (tracer_provider, logger_provider, meter_provider)
+        if settings.exporters.otlp is None or settings.signals is not None:
+            own: Any = {"found": self.be_last_registered_at_exit, "window": window_limits(settings), "only": not exporters}
+            exporters.append(GlobalProvidersExporter(settings.signals, *self._providers, self.pipeline, counters=counters, **own))
+        self._fanout = Fanout(exporters, counters)
         self._settings, self._counters = settings, counters
         self._begin()
         limits = limits_of(settings)
@@ -150,9 +140,6 @@ class EvalSpanProcessor(InProcessSource):
         if not isinstance(other, EvalSpanProcessor):
             return False
         return other._settings == self._settings and other._providers == self._providers
-
-    def _origin(self) -> Any:
-        return self.pipeline()
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
