@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -97,26 +96,21 @@ def _scorer_set(given: Evaluation, limit_s: float, counters: Counters | None) ->
 
 
 def later_of(
-    config: EvalConfig,
-    engine: Engine,
-    emit: Callable[[Report], None],
-    *,
-    unbounded: bool = False,
-    record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False, **options: Any
 ) -> AsyncEvaluator | None:
     """The evaluator of asynchronous scorers; None if there are none.
 
     Args:
         unbounded: the queue has no limit, because the caller bounds the number of reports itself.
-        record: a context manager around the work on each result, given its trace id.
+        options: further ones of the evaluator.
     """
     if not engine.waits:
         return None
     from otel_eval.judges import AsyncEvaluator  # deferred: it loads asyncio
 
     given = config.async_scoring
-    bounds = {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
-    return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)
+    options |= {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
+    return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
 
 
 def evaluation_in_process(
