@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger("otel_eval")
 
+Counts = Callable[[], Mapping[str, Any]]
+"""Gives what all parts counted, by name: a number, or a number for each transport."""
 OTHER: Final = "other"
 _LONGEST_NAME: Final = 200  # characters: an agent may be called anything, a megabyte too
 _GREATEST: Final = frozenset({"oldest_trace_s", "evaluating_s", "exports.unsupported", "forward.unsupported"})

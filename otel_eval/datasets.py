@@ -27,8 +27,8 @@ class InvalidDataset(Exception):
     """A file that holds no records; the message continues `path: ` and quotes no value."""
 
 
-def parse_records(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Record], dict[str, int]]:
-    """The records of a file by the text of their column, and the line of each.
+def parse_records(raw: bytes, suffix: str, column: str) -> dict[str, tuple[int, Record]]:
+    """The records of a file by the text of their column, each with its line.
 
     Args:
         suffix: one of `FORMATS`.
@@ -37,14 +37,13 @@ def parse_records(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Recor
         InvalidDataset: the bytes are none of that, a record has no key, or two have the same.
 
     >>> parse_records(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
-    ({'7': {'id': 7, 'expected': ['search']}}, {'7': 1})
+    {'7': (1, {'id': 7, 'expected': ['search']})}
     """
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidDataset("is not UTF-8 text; save it as UTF-8") from None
-    found: dict[str, Record] = {}
-    lines: dict[str, int] = {}
+    found: dict[str, tuple[int, Record]] = {}
     for line, record in FORMATS[suffix](text, column):
         key = record.get(column)
         if not isinstance(key, str | int | float):
@@ -52,9 +51,9 @@ def parse_records(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Recor
             raise InvalidDataset(f"line {line} has no key {column!r}; {remedy}")
         name = str(key).lower() if isinstance(key, bool) else str(key)
         if name in found:
-            raise InvalidDataset(f"line {line} has the key of line {lines[name]}; keep one of them")
-        found[name], lines[name] = record, line
-    return found, lines
+            raise InvalidDataset(f"line {line} has the key of line {found[name][0]}; keep one of them")
+        found[name] = line, record
+    return found
 
 
 def _json_lines(text: str, column: str) -> Iterator[tuple[int, Record]]:
@@ -87,17 +86,15 @@ def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
         raise InvalidDataset(f"line {rows.reader.line_num} is not CSV ({error}); mend it") from None
 
 
-FORMATS: Final[Mapping[str, Callable[[str, str], Iterator[tuple[int, Record]]]]] = {
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".csv": _csv,
-}
+_Parser = Callable[[str, str], Iterator[tuple[int, Record]]]
+FORMATS: Final[Mapping[str, _Parser]] = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv}
 """By the end of a file's name."""
 
 
 _log = logging.getLogger("otel_eval")
 
 _LOOK_S: Final = 1.0
+_NO_RECORD: Final = (0, None)
 
 
 class Dataset:
@@ -119,8 +116,7 @@ class Dataset:
     def __init__(self, path: Path, column: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.path: Final = path
         self._column, self._clock = column, clock
-        self._records: dict[str, Record] = {}
-        self._lines: dict[str, int] = {}
+        self._records: dict[str, tuple[int, Record]] = {}
         self._stamp: Stamp | None = None
         self._error: InvalidDataset | None = None
         self._next = 0.0
@@ -144,7 +140,7 @@ class Dataset:
             self._look()
             if self._stamp != before:
                 self._count_and_log()
-        return self._records.get(key)
+        return self._records.get(key, _NO_RECORD)[1]
 
     def place_of(self, key: str) -> Mapping[str, Any]:
         """The file's name and the line of the record of a key."""
@@ -152,7 +148,7 @@ class Dataset:
 
     def line_of(self, key: str) -> int:
         """The line of the record of a key, from 1; 0 if there is none."""
-        return self._lines.get(key, 0)
+        return self._records.get(key, _NO_RECORD)[0]
 
     def record_keys(self) -> list[str]:
         """The keys of the records, in the order of the file."""
@@ -160,7 +156,7 @@ class Dataset:
 
     def fields(self) -> set[str]:
         """Every column that some record has."""
-        return {name for record in self._records.values() for name in record}
+        return {name for _, record in self._records.values() for name in record}
 
     def _look(self) -> None:
         self._next = self._clock() + _LOOK_S
@@ -173,7 +169,7 @@ class Dataset:
             raw = read_small_file(
                 self.path, LIMIT, lambda why: InvalidDataset(f"{why}; name a file of at most 64 MiB of records")
             )
-            self._records, self._lines = parse_records(raw, self.path.suffix.lower(), self._column)
+            self._records = parse_records(raw, self.path.suffix.lower(), self._column)
             self._error = None
         except InvalidDataset as error:
             self._error = error

@@ -9,14 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
-from typing import Final, NamedTuple, TypeVar
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple, TypeVar
 
-resource: ModuleType | None
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None
+resource: Any = import_module("resource") if find_spec("resource") else None  # not on Windows
 
 T = TypeVar("T")
 _log = logging.getLogger("otel_eval")
@@ -31,6 +28,9 @@ _LEAST: Final = 4  # connections of each kind that are let in however low the li
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 0.1
 _SPARE: Final = 4
+_NO_ROOM: Final = (
+    "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)"
+)
 
 
 class Connections(NamedTuple):
@@ -54,7 +54,7 @@ def raise_limit() -> int | None:
     Many systems start processes with 1024 because of programs that use `select`; this one does not.
     """
     soft = soft_limit()
-    if soft is None or resource is None:
+    if soft is None:
         return None
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
@@ -81,13 +81,7 @@ def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) ->
     # With a very low limit a reserve of fixed size would leave no connection at all.
     room = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
     found = Connections(*(max(_LEAST, each * room // need) for each in wanted))
-    _log.warning(
-        "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)",
-        limit,
-        *found,
-        *wanted,
-        need + _RESERVE,
-    )
+    _log.warning(_NO_ROOM, limit, *found, *wanted, need + _RESERVE)
     return found
 
 

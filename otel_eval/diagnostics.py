@@ -10,11 +10,11 @@ import os
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
+from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters.attributes import outcome_of
@@ -32,6 +32,7 @@ _END_IT: Final = "a run is evaluated when its own span has ended"
 _LONGEST_SCOPE: Final = 200
 _NAMED: Final = 5  # scopes, services and the like that one line names
 _MOST_SCOPES: Final = 100
+_MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anything
 _FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
@@ -43,14 +44,12 @@ class Coverage:
         live: whether the traces have no end, so that names in policies are reported as soon as they are suspicious.
 
     Attributes:
-        results: counts of the results.
         runs, matched: agent runs that were found, and those of them that at least one evaluation matched.
         traces_without_run, unended: traces without a run, and those of them with a span that never ended.
         evaluations: those that are used now.
     """
 
     def __init__(self, evaluations: Sequence[ScorerSet] = (), *, live: bool) -> None:
-        self.results: Final = ResultCounts()
         self._live: Final = live
         self.use(evaluations)
         self._lock = threading.Lock()  # guards what follows
@@ -59,13 +58,17 @@ class Coverage:
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
         self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
         self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
+        self._results: Final[Counter[tuple[str, str, str]]] = Counter()  # by scorer, outcome and error type
+        self._skipped: Final[Counter[str]] = Counter()  # by reason
+        self._errors: Final = BoundedNames(_MOST_ERRORS)
+        self._pending = 0
 
     def use(self, evaluations: Sequence[ScorerSet]) -> None:
         """These are used from now on."""
         self.evaluations = evaluations
         self._tool_names = ToolNameCheck({each.name: each.scorers for each in evaluations}, live=self._live)
 
-    def evaluated(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
+    def observe(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
         """A trace was evaluated; returns those of its runs that are new."""
         if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
             self.without_run(trace)
@@ -100,14 +103,51 @@ class Coverage:
             for scope, spans in scopes.items():
                 self._spans_of[self._scopes.name(scope)] += spans
 
+    def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
+        """Count the report's results; the failed ones with their scorers, error types and how many there are of these."""
+        failed = []
+        with self._lock:
+            self._pending += len(report.pending)
+            for result in report.results:
+                outcome = result.outcome
+                error = self._errors.name(outcome.error_type) if isinstance(outcome, Failed) else ""
+                key = (result.scorer, outcome_of(result), error)
+                self._results[key] += 1
+                if isinstance(outcome, Skipped):
+                    self._skipped[outcome.reason] += 1
+                if isinstance(outcome, Failed):
+                    failed.append((result.scorer, outcome, error, self._results[key]))
+        return failed
+
+    @property
+    def has_results(self) -> bool:
+        """Whether a result is pending, scored, failed or too large, or none was skipped for missing evidence."""
+        unknown = self._unknown()
+        with self._lock:
+            skipped = self._skipped.total() - self._skipped["too_large"]
+            return self._pending > 0 or self._results.total() > (skipped if unknown else 0)
+
+    def skipped(self, reason: str) -> int:
+        """How many results were skipped for this reason."""
+        return self._skipped[reason]
+
+    def _unknown(self) -> list[tuple[str, int]]:
+        """Results that were skipped for a reason that leaves a run unevaluated, the most frequent reason first."""
+        with self._lock:
+            unknown = {reason: count for reason, count in self._skipped.items() if reason in UNKNOWN_REASONS}
+        return Counter(unknown).most_common()
+
     def counts(self) -> dict[str, int]:
-        """Runs, what was not evaluated, and results by scorer and outcome."""
+        """Runs, what was not evaluated, and results by scorer and outcome, as `name{label=value,…}`."""
         with self._lock:
             unmatched = self.runs - self.matched
             found = {"runs": self.runs, "runs_unmatched": unmatched, "traces_without_run": self.traces_without_run}
-            spans = sorted(self._spans_of.items())
+            spans, skipped, results = sorted(self._spans_of.items()), sorted(self._skipped.items()), sorted(self._results.items())
         found |= {named_count("spans_without_run", {"scope": scope}): count for scope, count in spans}
-        return found | self.results.counts()
+        for (scorer, outcome, error), count in results:
+            labels = {"scorer": scorer, "outcome": outcome} | ({"error_type": error} if error else {})
+            found[named_count("scorers.results", labels)] = count
+        return found | {named_count("results.skipped", {"reason": reason}): count for reason, count in skipped}
 
     def why_nothing(self) -> str:
         """Why no run was evaluated, as far as the traces show it; "" if a scorer was called for one."""
@@ -115,7 +155,7 @@ class Coverage:
             return self.no_run()
         if not self.matched:
             return self._no_match()
-        unknown = self.results.unknown()
+        unknown = self._unknown()
         return f"every scorer was skipped ({', '.join(f'{reason} {count}' for reason, count in unknown)})" if unknown else ""
 
     def no_run(self) -> str:
@@ -135,7 +175,7 @@ class Coverage:
         return f"no evaluation matched any of {plural(self.runs, 'run')}: {wanted}; the runs are {seen}"
 
 
-class Diagnostics:
+class Diagnostics(Coverage):
     """Watches the evaluation of live traces and the results that come of it. May be called from any thread.
 
     Args:
@@ -147,16 +187,10 @@ class Diagnostics:
     """
 
     def __init__(
-        self,
-        counts: Callable[[], Mapping[str, Any]],
-        unseen: Callable[[], str],
-        evaluations: Sequence[ScorerSet] = (),
-        *,
-        one_process: bool = False,
+        self, counts: Counts, unseen: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
     ) -> None:
+        super().__init__(evaluations, live=True)
         self._counts, self._unseen = counts, unseen
-        self._coverage: Final = Coverage(evaluations, live=True)
-        self.use: Final = self._coverage.use
         self._lost: Final = LostContext() if one_process else None
         self._warnings: Final = Warnings()
         self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
@@ -167,9 +201,8 @@ class Diagnostics:
 
     def evaluated(self, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
         """A trace was evaluated: its runs that are new or changed, and the reports on them."""
-        new = self._coverage.evaluated(trace, found)
-        if self._lost is not None:
-            for run in new:
+        for run in self.observe(trace, found):
+            if self._lost is not None:
                 self._lost.add(run)
         if trace.cut:
             self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
@@ -183,7 +216,7 @@ class Diagnostics:
         """`emit` that counts results on their way out, and logs scorers that fail."""
 
         def count_and_emit(report: Report) -> None:
-            for failure in self._coverage.results.add(report):
+            for failure in self.add(report):
                 self._warn(*failure)
             emit(report)
 
@@ -198,14 +231,14 @@ class Diagnostics:
     def counts(self) -> dict[str, int]:
         """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
         lost = {} if self._lost is None else {"context_lost_spans": self._lost.spans}
-        return self._coverage.counts() | lost
+        return super().counts() | lost
 
     def check(self, when: str) -> None:
         """Log one warning in this process if nothing was evaluated by now; `when` says by when."""
-        if self._coverage.results.evaluated:
+        if self.has_results:
             return
         try:
-            why = self._coverage.why_nothing() if self._coverage.runs else self._why_no_run()
+            why = self.why_nothing() if self.runs else self._why_no_run()
         except Exception as error:  # noqa: BLE001 - a diagnosis must not harm the process
             why = f"the reason is unknown ({type(error).__name__})"
         # Without a reason results are pending, or no run was in the sample of a judge.
@@ -220,22 +253,22 @@ class Diagnostics:
 
     def warn_of_names(self) -> None:
         """No more runs come: log which names of tools in policies may be misspelt."""
-        for warning in self._coverage.tool_name_warnings():
+        for warning in self.tool_name_warnings():
             _log.warning("%s", warning)
 
     def _why_no_run(self) -> str:
-        counts, traces, unended = self._counts(), self._coverage.traces_without_run, self._coverage.unended
+        counts, traces, unended = self._counts(), self.traces_without_run, self.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
             return "" if _has_forked else f"no span arrived; {self._unseen()}"
-        if not self._coverage.evaluations:
+        if not self.evaluations:
             return ""
         oldest_s = counts.get("oldest_trace_s", 0)
         still = f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}" if opened else ""
         if not traces:
             return still or "no trace was closed"
         cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
-        parts = (self._coverage.no_run(), cut, still, "`otel-eval explain FILE` with the stored traces shows why")
+        parts = (self.no_run(), cut, still, "`otel-eval explain FILE` with the stored traces shows why")
         return "; ".join(each for each in parts if each)
 
 
@@ -258,10 +291,8 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
     matched = ",".join(report.evaluation for report in reports) or "none"
-    called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)}"
-    return (
-        f"run trace_id={run.trace_id} span_id={run.span_id} {called} {run.completeness} evaluations={matched} {counts}".rstrip()
-    )
+    called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)} {run.completeness}"
+    return f"run trace_id={run.trace_id} span_id={run.span_id} {called} evaluations={matched} {counts}".rstrip()
 
 
 # ---------------------------------------------------------------------- once per process, after a minute
@@ -292,6 +323,10 @@ if hasattr(os, "register_at_fork"):
 
 
 _REMEMBERED: Final = 256  # runs and tool spans whose times are compared
+_LOST: Final = (
+    "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
+    "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far"
+)
 
 
 class LostContext:
@@ -328,71 +363,4 @@ class LostContext:
 
     def _report(self, spans: int) -> None:
         self.spans += spans
-        self._warnings.say(
-            "context",
-            "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
-            "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far",
-            spans,
-            self.spans,
-        )
-
-
-_MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anything
-
-
-class ResultCounts:
-    """Counts results by scorer and outcome. May be called from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards what follows
-        renew_after_fork(self)
-        self._by_scorer: Final[Counter[tuple[str, str, str]]] = Counter()  # scorer, outcome, error type
-        self._skipped: Final[Counter[str]] = Counter()  # by reason
-        self._errors: Final = BoundedNames(_MOST_ERRORS)
-        self._pending = 0
-
-    def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
-        """Count the report's results; the failed ones with their scorers, error types and how many there are of these."""
-        failed = []
-        with self._lock:
-            self._pending += len(report.pending)
-            for result in report.results:
-                outcome = result.outcome
-                error = self._errors.name(outcome.error_type) if isinstance(outcome, Failed) else ""
-                key = (result.scorer, outcome_of(result), error)
-                self._by_scorer[key] += 1
-                if isinstance(outcome, Skipped):
-                    self._skipped[outcome.reason] += 1
-                if isinstance(outcome, Failed):
-                    failed.append((result.scorer, outcome, error, self._by_scorer[key]))
-        return failed
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether a result is pending, scored, failed or too large, or none was skipped for missing evidence."""
-        with self._lock:
-            skipped = self._skipped.total() - self._skipped["too_large"]
-            return self._pending > 0 or self._by_scorer.total() > (skipped if self._unknown() else 0)
-
-    def skipped(self, reason: str) -> int:
-        """How many results were skipped for this reason."""
-        with self._lock:
-            return self._skipped[reason]
-
-    def unknown(self) -> list[tuple[str, int]]:
-        """Results that were skipped for a reason that leaves a run unevaluated, the most frequent reason first."""
-        with self._lock:
-            return self._unknown()
-
-    def _unknown(self) -> list[tuple[str, int]]:
-        return Counter({reason: count for reason, count in self._skipped.items() if reason in UNKNOWN_REASONS}).most_common()
-
-    def counts(self) -> dict[str, int]:
-        """Every count as `name{label=value,…}`."""
-        with self._lock:
-            by_scorer, skipped = list(self._by_scorer.items()), list(self._skipped.items())
-        found = {}
-        for (scorer, outcome, error), count in sorted(by_scorer):
-            labels = {"scorer": scorer, "outcome": outcome} | ({"error_type": error} if error else {})
-            found[named_count("scorers.results", labels)] = count
-        return found | {named_count("results.skipped", {"reason": reason}): count for reason, count in sorted(skipped)}
+        self._warnings.say("context", _LOST, spans, self.spans)

@@ -106,9 +106,8 @@ class _Redacting(reprlib.Repr):
         if level <= 0:
             return "{…}"
         pairs = islice(x.items(), _MOST_SHOWN)
-        return (
-            "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self._inner(key, value, level - 1)}" for key, value in pairs) + "}"
-        )
+        shown = ", ".join(f"{self.repr1(key, level - 1)}: {self._inner(key, value, level - 1)}" for key, value in pairs)
+        return f"{{{shown}}}"
 
     def _inner(self, key: Any, value: Any, level: int) -> str:
         is_secret = isinstance(key, str) and value is not None and _SECRET_KEY.search(key)

@@ -198,12 +198,7 @@ class SignalHistory:
     """
 
     def __init__(
-        self,
-        *,
-        forwards: bool = False,
-        keeps: bool = False,
-        key: str = "",
-        before: AcceptedBefore | None = None,
+        self, *, forwards: bool = False, keeps: bool = False, key: str = "", before: AcceptedBefore | None = None
     ) -> None:
         self._forwards, self._keeps, self._key, self._before = forwards, keeps, key, before
         self._accepted = before is not None and before.has(key)

@@ -43,7 +43,9 @@ class EvalInstrumentor:
             _log.warning("%s is set, but there is no SDK tracer provider: nothing is scored", VARIABLE)
             return
         try:
-            EvalInstrumentor._added = _processor(config)
+            from otel_eval.app.processor import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
+
+            EvalInstrumentor._added = EvalSpanProcessor(config)
             provider.add_span_processor(EvalInstrumentor._added)
         except OtelEvalError as error:
             _log.warning("%s cannot be used, nothing is scored: %s", VARIABLE, error)
@@ -55,9 +57,3 @@ class EvalInstrumentor:
         added, EvalInstrumentor._added = EvalInstrumentor._added, None
         if added is not None:
             added.shutdown()
-
-
-def _processor(config: str | Mapping[str, Any]) -> Any:
-    from otel_eval.app.processor import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
-
-    return EvalSpanProcessor(config)

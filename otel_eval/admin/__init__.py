@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
+from otel_eval.counters import Counts
 from otel_eval.descriptors import Spare
 from otel_eval.errors import ConfigError
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
@@ -181,7 +182,7 @@ class AdminServer(ConnectionServer):
     def __init__(
         self,
         endpoint: str,
-        counts: Callable[[], Mapping[str, Any]],
+        counts: Counts,
         readiness: Callable[[], Readiness],
         names: Collection[str],
         scores: Callable[[], Iterable[Family]],

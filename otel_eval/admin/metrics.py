@@ -13,13 +13,14 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.counters import Counts
 from otel_eval.descriptors import soft_limit
 from otel_eval.native import VERSION, build_info
 from otel_eval.retry import suppress_instrumentation
@@ -34,10 +35,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Row = tuple[str, Mapping[str, Any], float]
 """The suffix of a sample's name, its labels and its value."""
 
-_UNITS: Final = {
-    "s": "seconds",
-    "By": "bytes",
-}  # further ones, and "1", have rules that exporters disagree on: a test keeps them out
+# Further ones, and "1", have rules that exporters disagree on: a test keeps them out.
+_UNITS: Final = {"s": "seconds", "By": "bytes"}
 _OTHERS: Final = re.compile(r"[^a-zA-Z0-9]+")
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -141,11 +140,6 @@ _BEGUN: Final = time.monotonic()
 
 # Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
 _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
-    "accepted_logs": ("receiver_accepted_log_records", "{records}"),
-    "rejected_logs": ("receiver_rejected_log_records", "{records}"),
-    "refused_logs": ("receiver_refused_log_records", "{records}"),
-    "own_logs": ("receiver_own_log_records", "{records}"),
-    "ignored_logs": ("receiver_ignored_log_records", "{records}"),
     "spans_kept": ("processor_accepted_spans", "{spans}"),
     "spans_refused": ("processor_refused_spans", "{spans}"),
     "traces_opened": ("processor_new_trace_id_received", "{traces}"),
@@ -167,7 +161,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "forward.sent": ("exporter_sent_items", "{items}"),
     "forward.refused": ("exporter_send_failed_items", "{items}"),
 }
-GAUGES: Final[Mapping[str, tuple[str, str]]] = {
+GAUGES: Final[Mapping[str, tuple[str, str] | None]] = {
     "open_traces": ("processor_traces_on_memory", "{traces}"),
     "oldest_trace_s": ("processor_oldest_trace_age", "s"),
     "held_bytes": ("processor_held_bytes", "By"),
@@ -180,13 +174,10 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
-    "forward.held_spans": ("forward_held_spans", ""),
-    "storage.reports_waiting": ("storage_reports_waiting", ""),
-    "kafka.partitions": ("kafka_partitions", ""),
-    "late_pending": ("processor_late_pending", ""),
-    "workers.up": ("workers_up", ""),
+    **dict.fromkeys(("forward.held_spans", "storage.reports_waiting", "kafka.partitions", "late_pending", "workers.up")),
 }
-"""Counts of what is the case now; all others only rise."""
+"""Counts of what is the case now; all others only rise. None: they have no other name and no unit."""
+_OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}  # the unit, by what a count of the receiver is of
 _LABELS: Final = {"signal": "data_type"}
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
 _LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
@@ -222,7 +213,7 @@ def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", 
 def _families_of(key: str, value: Any) -> Iterator[Family]:
     """The metrics of one count."""
     if isinstance(value, Mapping):  # of the receiver, by transport
-        name, unit = _COUNTERS.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
+        name, unit = f"receiver_{key.replace('_logs', '_log_records')}", _OF_REQUESTS.get(key.rpartition("_")[2], "")
         for transport in ("grpc", "http"):
             yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
@@ -298,9 +289,7 @@ class SelfMetricsExporter:
         resource: whose numbers they are.
     """
 
-    def __init__(
-        self, exporter: MetricExporter, counts: Callable[[], Mapping[str, Any]], resource: Resource, interval_s: float
-    ) -> None:
+    def __init__(self, exporter: MetricExporter, counts: Counts, resource: Resource, interval_s: float) -> None:
         self._exporter, self._counts, self._resource = exporter, counts, resource
         self._begun_ns: Final = time.time_ns()
         problem = "telemetry.otlp: metrics could not be made"

@@ -7,17 +7,17 @@ counted.
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_eval.app.exporting import replay_fanout
-from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
+from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of
 from otel_eval.config import EvalConfig
 from otel_eval.datasets import Dataset
 from otel_eval.diagnostics import Coverage
@@ -35,28 +35,6 @@ from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
 
-__all__ = [
-    "EvaluationOfRun",
-    "ExplainedRun",
-    "ExplainedTrace",
-    "ReplayCoverage",
-    "engine_of",
-    "explain",
-    "limits_of",
-    "replay",
-    "tables_of",
-    "understand",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedRecords:
-    """Records of a dataset file whose key no evaluated run carried: line and key of each, of `total` records."""
-
-    path: Path
-    records: tuple[tuple[int, str], ...]
-    total: int
-
 
 class ReplayCoverage(Coverage):
     """What was found in one pass over stored traces, with the records of datasets that were used."""
@@ -69,24 +47,21 @@ class ReplayCoverage(Coverage):
         """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
         found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
         reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
-        self.evaluated(trace, found)
+        self.observe(trace, found)
         for run, matching in found:
             for dataset, reference, _ in _files(matching):
                 if (key := reference.key_of(run)) is not None:
                     self._keys.setdefault(id(dataset), set()).add(key)
         return reports
 
-    def unused_records(self) -> list[UnusedRecords]:
-        """The records whose key no run carried, by file; none of files that a sampled evaluation or scorer reads."""
+    def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
+        """The keys of records that no evaluated run carried, by file; none of files that a sampled evaluation or scorer reads."""
         datasets = {id(dataset): dataset for dataset, _, _ in _files(self.evaluations)}
         sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
-        found = []
         for key, dataset in datasets.items():
-            keys, used = dataset.record_keys(), self._keys.get(key, set())
-            unused = tuple((dataset.line_of(each), each) for each in keys if key not in sampled and each not in used)
-            if unused:
-                found.append(UnusedRecords(dataset.path, unused, len(keys)))
-        return found
+            used = self._keys.get(key, set())
+            if unused := [each for each in dataset.record_keys() if key not in sampled and each not in used]:
+                yield dataset, unused
 
 
 def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
@@ -102,45 +77,38 @@ _AHEAD: Final = 32
 _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
-class LateResults:
-    """Completes reports whose results come later, in the order of the reports.
+def with_late_results(
+    reports: Iterable[Report], later: Callable[[Callable[[Report], None]], AsyncEvaluator | None]
+) -> Generator[Report, None, None]:
+    """The reports in their order with all their results, late ones last.
 
     32 reports are waited for at one time, so that judges work on several runs in parallel.
 
     Args:
         later: makes what evaluates them, given what takes a late report; None if nothing comes later.
     """
+    late: defaultdict[str, list[Result]] = defaultdict(list)  # by id, in the order of the reports
 
-    def __init__(self, later: Callable[[Callable[[Report], None]], AsyncEvaluator | None]) -> None:
-        self._results: Final[defaultdict[str, deque[Result]]] = defaultdict(deque)  # by id, in the order of the reports
-        self._later: Final = later(self._take)
-
-    def _take(self, report: Report) -> None:
+    def take(report: Report) -> None:
         for result in report.results:
-            self._results[result.result_id].append(result)
+            late[result.result_id].append(result)
 
-    def whole(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """The reports with all their results, late ones last."""
-        if self._later is None:
-            yield from reports
-            return
-        reports = iter(reports)
+    if (evaluator := later(take)) is None:
+        yield from reports
+        return
+    reports = iter(reports)
+    try:
         while few := list(islice(reports, _AHEAD)):
             for report in few:
-                self._later.put(report)
-            while not self._later.wait(_LOOK_S):
+                evaluator.put(report)
+            while not evaluator.wait(_LOOK_S):
                 pass
-            yield from map(self._joined, few)
-            self._results.clear()
-
-    def _joined(self, report: Report) -> Report:
-        late = [self._results[pending.result_id].popleft() for pending in report.pending]
-        return replace(report, results=(*report.results, *late), pending=())
-
-    def stop(self) -> None:
-        """Stop waiting for results."""
-        if self._later is not None:
-            self._later.stop(0.0)
+            for report in few:
+                results = [late[pending.result_id].pop(0) for pending in report.pending]
+                yield replace(report, results=(*report.results, *results), pending=())
+            late.clear()
+    finally:
+        evaluator.stop(0.0)
 
 
 T = TypeVar("T")
@@ -179,17 +147,17 @@ def replay(
     engine = engine_of(config, lines=True)
     counted.use(engine.evaluations)
     exporters = replay_fanout(config) if export else None
-    gathering = LateResults(lambda emit: later_of(config, engine, emit, unbounded=True))
-    closed = closed_traces(paths, config, on_problem, on_progress, on_notice)
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    closed = read_whole_traces(paths, limits_of(config), **notify)
     evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
-        for report in gathering.whole(evaluated):
-            counted.results.add(report)
-            if exporters:
-                exporters.export(report)
-            yield report
+        with closing(with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))) as whole:
+            for report in whole:
+                counted.add(report)
+                if exporters:
+                    exporters.export(report)
+                yield report
     finally:
-        gathering.stop()
         if exporters:
             exporters.close(30.0)
             if exporters.failed:
@@ -197,27 +165,15 @@ def replay(
 
 
 def understand(
-    paths: Paths,
-    config: EvalConfig,
-    *,
-    on_problem: Problem,
-    on_notice: Problem = ignore,
-    coverage: Coverage | None = None,
+    paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore, coverage: Coverage | None = None
 ) -> Iterator[Trajectory]:
     """The trajectory of every run of stored traces, nested runs too (see `Trajectory.outermost`)."""
     plan = plan_of(config)
-    for trace in closed_traces(paths, config, on_problem, None, on_notice):
+    for trace in read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice):
         runs = list(guarded(trace, partial(build, plan=plan), on_problem))
         if coverage is not None and trace.frames and not runs:
             coverage.without_run(trace)
         yield from (run.trajectory for run in runs)
-
-
-def closed_traces(
-    paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None, on_notice: Problem
-) -> Iterator[ClosedTrace]:
-    """Every trace of the files, whole, in the order in which they end."""
-    return read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice, on_progress=on_progress)
 
 
 def guarded(trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
@@ -271,7 +227,7 @@ def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice:
         on_notice: called with one line about each file whose format lacks something.
     """
     engine = engine_of(config)
-    for trace in closed_traces(paths, config, on_problem, None, on_notice):
+    for trace in read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice):
         yield from guarded(trace, partial(_explained, engine), on_problem)
 
 

@@ -9,21 +9,20 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from os import PathLike
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of
-from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import MOST_HUNG, engine_of, later_of, limits_of
+from otel_eval.app.judge_clients import dataset_counts
+from otel_eval.app.wiring import MOST_HUNG, evaluation_in_process, limits_of
 from otel_eval.assembly import Limits
-from otel_eval.config import EvalConfig, load
+from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
-from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import Overloaded
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
@@ -31,8 +30,9 @@ from otel_eval.exporters.fanout import Fanout
 from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Report
-from otel_eval.pipeline import FOREVER, Pipeline
+from otel_eval.pipeline import FOREVER
 from otel_eval.retry import suppress_instrumentation
+from otel_eval.sources.inprocess.live_traces import is_relevant
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of
 from otel_eval.worker_thread import WorkerThread
 
@@ -69,13 +69,7 @@ class EvalSpanExporter(SpanExporter):
         ConfigError: the configuration cannot be used.
     """
 
-    def __init__(
-        self,
-        inner: SpanExporter,
-        config: str | PathLike[str] | Mapping[str, Any] | EvalConfig | None = None,
-        *,
-        max_wait: float = 30.0,
-    ) -> None:
+    def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
         self._settings: Final = load(config)
         self._inner, self._max_wait = inner, max_wait
         self._counters: Final = Counters()
@@ -88,30 +82,19 @@ class EvalSpanExporter(SpanExporter):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
-        lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
-        longest_s = self._max_wait / MOST_HUNG
-        engine = engine_of(self._settings, self._counters, longest_s=longest_s, lines=lines, clients=clients)
+        limits, longest_s = _limits(self._settings), self._max_wait / MOST_HUNG
+        parts = self._settings, self._counters, self._fanout, limits, self.counts, lambda: _UNSEEN
+        engine, self._diagnostics, self._core = evaluation_in_process(
+            *parts, longest_s, evaluated=lambda trace_id: self._release([trace_id])
+        )
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
             )
         self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
-        self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, engine.evaluations, one_process=True)
-        emit, watch = self._diagnostics.counted(self._fanout.export), self._diagnostics.evaluated
-        later = later_of(self._settings, engine, emit)
-        self._core = Pipeline(
-            engine,
-            emit,
-            _limits(self._settings),
-            evaluated=lambda trace_id: self._release([trace_id]),
-            later=later,
-            watch=watch,
-            since_ns=time.time_ns(),
-        )
         self._exporting = threading.Lock()  # held around each call of inner.export
-        self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
-        self._leaving_lock = threading.Lock()  # guards _leaving
+        self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
         self._ended = threading.Lock()  # taken by the first shutdown and never released
         self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._look, tick_s=_TICK_S)
 
@@ -134,7 +117,7 @@ class EvalSpanExporter(SpanExporter):
         """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
         now = time.monotonic()
         try:
-            frames = frames_of([span for span in spans if _judgeable(span)])
+            frames = frames_of([span for span in spans if span.context is not None and is_relevant(span)])
             roots = self._waiting.chosen(frames)
         except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
             self._counters.add("exporter.unread_spans", len(spans))
@@ -159,9 +142,7 @@ class EvalSpanExporter(SpanExporter):
     def place(self, report: Report) -> bool:
         """Add the results to the run's own span as events; False, and counted, if the span has left already."""
         run, ended = report.trajectory, names.run_ended_ns(report)
-        events: list[Event] = [
-            event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results
-        ]
+        events = [event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
         if not placed:
             self._counters.add("exporter.scores_unplaced", len(events))
@@ -173,8 +154,7 @@ class EvalSpanExporter(SpanExporter):
 
     def _release(self, trace_ids: Collection[bytes]) -> int:
         released = self._held.release(trace_ids)
-        with self._leaving_lock:
-            self._leaving += released
+        self._leaving.extend(released)
         return len(released)
 
     def _look(self) -> None:
@@ -199,8 +179,7 @@ class EvalSpanExporter(SpanExporter):
         if not self._exporting.acquire(timeout=timeout_s):
             return False
         try:
-            with self._leaving_lock:
-                leaving, self._leaving = self._leaving, []
+            leaving = [self._leaving.popleft() for _ in range(len(self._leaving))]
             done = [self._export(leaving[at : at + _BATCH]) for at in range(0, len(leaving), _BATCH)]
             return all(done)
         finally:
@@ -273,8 +252,3 @@ def _limits(settings: EvalConfig) -> Limits:
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
     partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)
     return replace(limits, decision_wait_s=wait, decision_wait_partial_s=max(partial, wait))
-
-
-def _judgeable(span: ReadableSpan) -> bool:
-    context, scope = span.context, span.instrumentation_scope
-    return context is not None and context.trace_flags.sampled and (scope is None or scope.name != names.SCOPE)

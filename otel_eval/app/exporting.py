@@ -14,10 +14,12 @@ from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
-from otel_eval.exporters.export_queue import ExportQueue, queue_of
+from otel_eval.exporters.delivery import ExportQueues
+from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
+from otel_eval.exporters.jsonl import ChangedLinesExporter, DeadLetterFile, JsonLinesExporter
 from otel_eval.exporters.registry import create_exporter
-from otel_eval.exporters.scores import KnownScorers, name_problem
+from otel_eval.exporters.scores import RESERVED, KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal, key_of
@@ -26,10 +28,6 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
 
 if TYPE_CHECKING:
-    from otel_eval.exporters.annotations import AnnotationExporter
-    from otel_eval.exporters.delivery import ExportQueues
-    from otel_eval.exporters.export_queue import Acknowledge
-    from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
 
@@ -42,20 +40,10 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     to = score_endpoints(config)
     if not to:
         return []
-    # Deferred: they load the HTTP client.
-    from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
-    from otel_eval.exporters.self_hosted_products import MlflowExporter, PhoenixExporter
+    from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
-    kinds: tuple[type[AnnotationExporter], ...] = (
-        PhoenixExporter,
-        MlflowExporter,
-        LangfuseExporter,
-        LangsmithExporter,
-        DatadogExporter,
-        LogfireExporter,
-    )
-    kind_of, known = {kind.name: kind for kind in kinds}, known_scorers(config)
-    return [kind_of[name](to[name], known, **given.options) for name, given in config.exporters.score_products.items()]
+    known = known_scorers(config)
+    return [PRODUCTS[name](to[name], known, **given.options) for name, given in config.exporters.score_products.items()]
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
@@ -82,8 +70,6 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
 
 def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iterator[str]:
     """Names that a product that is configured does not take."""
-    from otel_eval.exporters.self_hosted_products import RESERVED
-
     for evaluation, scorer in built:
         where = f"evaluations: the scorer {redacted_repr(scorer.name)} of {redacted_repr(evaluation)}"
         if config.exporters.phoenix and scorer.name == RESERVED:
@@ -111,10 +97,8 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     """
     for problem in exposed_credentials(config):
         _log.warning("%s", problem)
-    exporters: list[Exporter] = []
     problems: set[str] = set()  # of the environment, which must not end a program
-    if config.exporters.jsonl:
-        exporters.append(_lines(config.exporters.jsonl))
+    exporters: list[Exporter] = [_lines(config.exporters.jsonl)] if config.exporters.jsonl else []
     exporters += _queued(config, counters, problems)
     if metrics := metrics_of(config, counters, problems):
         exporters.append(metrics)
@@ -148,8 +132,6 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
 
 def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
     """The file that is configured; standard output without one."""
-    from otel_eval.exporters.jsonl import JsonLinesExporter
-
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
 
 
@@ -163,12 +145,8 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         ConfigError: one cannot be opened, none takes what is sent, or a URL holds credentials.
     """
     refuse_credentials(config)
-    counters, given = Counters(), config.exporters
-    exporters: list[Exporter] = []
-    if given.jsonl:
-        from otel_eval.exporters.jsonl import ChangedLinesExporter
-
-        exporters.append(ChangedLinesExporter(given.jsonl.path, mode=int(given.jsonl.mode, 8)))
+    counters, jsonl = Counters(), config.exporters.jsonl
+    exporters: list[Exporter] = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
     exporters += _queued(config, counters, room_s=_ROOM_S)
     if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
@@ -186,8 +164,6 @@ def export_queues_of(
     Raises:
         ConfigError: one cannot be opened.
     """
-    from otel_eval.exporters.delivery import ExportQueues
-
     dead_letters, histories = _dead_letters(config, in_storage=True), _histories(config, before)
     kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that is read again
     given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": config.exporters.max_queue}
@@ -246,8 +222,6 @@ def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, S
 
 def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
     """The file that `exporters` names; if it names none, `in_storage` puts one beside the journal."""
-    from otel_eval.exporters.jsonl import DeadLetterFile
-
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
     if not path and in_storage and config.storage:
         return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", key="storage.directory", mode=mode)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +22,6 @@ from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
-
-_log = logging.getLogger("otel_eval")
 
 _Endpoint = tuple[str, str, str | None]  # its place in the configuration, its block, its key if that is a variable
 
@@ -120,8 +117,7 @@ _used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", defau
 def _key(given: JudgeEndpoint, where: str) -> str | None:
     """The API key, which no message quotes."""
     if given.api_key_env is not None:
-        where, remedy = f"{where}.api_key_env: {given.api_key_env!r}", "set it"
-        key = os.environ.get(given.api_key_env, "")
+        where, remedy, key = f"{where}.api_key_env: {given.api_key_env!r}", "set it", os.environ.get(given.api_key_env, "")
     elif given.api_key_file is not None:
         where, remedy = f"{where}.api_key_file: {given.api_key_file!r}", "name a file that holds it"
         raw = read_small_file(
@@ -162,11 +158,9 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
         dataset.check()
     except InvalidDataset as error:
         raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
-    fields = dataset.fields()
+    fields = sorted(dataset.fields())
     if fields and field not in fields:
-        raise ConfigError(
-            f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, sorted(fields))}"
-        )
+        raise ConfigError(f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, fields)}")
     return dataset
 
 

@@ -10,7 +10,9 @@ from otel_eval.app.server_wiring import max_attributes_of
 from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
+from otel_eval.engine import Engine
 from otel_eval.exporters.delivery import Undelivered
+from otel_eval.model import Report
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import OffsetFinder
@@ -19,9 +21,7 @@ from otel_eval.sources.kafka.records import DeadRecords, DeadRecordsFile, DeadRe
 from otel_eval.sources.kafka.source import KafkaSource
 
 if TYPE_CHECKING:
-    from otel_eval.engine import Engine
     from otel_eval.judges import AsyncEvaluator
-    from otel_eval.model import Report
 
 _ENCODINGS: Final = {"otlp_proto": Encoding.PROTOBUF, "otlp_json": Encoding.JSON}
 
@@ -67,12 +67,10 @@ class KafkaIntake:
         )
 
     def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
-        needs_key = given.unkeyed == "refuse"
+        limits = given.max_message_size, max_attributes_of(config)
         return Services(
             topic=given.topic,
-            reader=RecordReader(
-                _ENCODINGS[given.encoding], given.max_message_size, max_attributes_of(config), needs_key=needs_key
-            ),
+            reader=RecordReader(_ENCODINGS[given.encoding], *limits, needs_key=given.unkeyed == "refuse"),
             counters=counters,
             dead_records=_dead_records(given),
             margin_s=given.margin,

@@ -7,29 +7,25 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from math import inf
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
-from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of, plan_of
+from otel_eval.app.judge_clients import dataset_counts
+from otel_eval.app.wiring import ExpectedResults, evaluation_in_process, limits_of, plan_of
 from otel_eval.assembly import TraceBuffer
-from otel_eval.config import EvalConfig, load
+from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters
-from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Trajectory
-from otel_eval.pipeline import Pipeline
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import frames_of, neighbours
 from otel_eval.trajectory.builder import build
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
 
 _MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
 _FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
@@ -51,31 +47,16 @@ class EvalSpanProcessor(InProcessSource):
     """
 
     def __init__(
-        self,
-        config: str | PathLike[str] | Mapping[str, Any] | EvalConfig | None = None,
-        *,
-        tracer_provider: Any = None,
-        logger_provider: Any = None,
-        meter_provider: Any = None,
+        self, config: ConfigSource = None, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None
     ) -> None:
         settings = load(config)
         counters = Counters()
         exporters = exporters_of(settings, counters)
-        if settings.exporters.otlp is None or settings.signals is not None:
-            global_exporter = GlobalProvidersExporter(
-                settings.signals,
-                tracer_provider,
-                logger_provider,
-                meter_provider,
-                self._origin,
-                counters=counters,
-                found=self.be_last_registered_at_exit,
-                window=window_limits(settings),
-                only=not exporters,
-            )
-            exporters.append(global_exporter)
-        self._fanout = Fanout(exporters, counters)
         self._providers = (tracer_provider, logger_provider, meter_provider)
+        if settings.exporters.otlp is None or settings.signals is not None:
+            own: Any = {"found": self.be_last_registered_at_exit, "window": window_limits(settings), "only": not exporters}
+            exporters.append(GlobalProvidersExporter(settings.signals, *self._providers, self.pipeline, counters=counters, **own))
+        self._fanout = Fanout(exporters, counters)
         self._settings, self._counters = settings, counters
         self._begin()
         limits = limits_of(settings)
@@ -95,25 +76,16 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
-        lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
-        self._engine = engine = engine_of(self._settings, self._counters, lines=lines, clients=clients)
-        self._diagnostics = Diagnostics(self.counts, self._unseen, engine.evaluations, one_process=True)
-        emit = self._diagnostics.counted(self._fanout.export)
-        later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        self._expected, self._expects = ExpectedResults(self._fanout, engine), False
-        self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
-        self._core = Pipeline(
-            engine,
-            emit,
-            limits,
-            later=later,
-            watch=self._diagnostics.evaluated,
-            since_ns=time.time_ns(),
-            may_be_joined=lambda trace_id: trace_id in self._early,  # spans may have been given start times of the past
+        # Traces that began before us; written and read by the worker. Spans may have been given start times of the past.
+        early: dict[bytes, None] = {}
+        self._early = early
+        self._engine, self._diagnostics, self._core = evaluation_in_process(
+            self._settings, self._counters, self._fanout, limits, self.counts, self._unseen, may_be_joined=early.__contains__
         )
+        self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
 
     def _note_early(self, trace_id: bytes) -> None:
         self._early[trace_id] = None
@@ -169,9 +141,6 @@ class EvalSpanProcessor(InProcessSource):
             return False
         return other._settings == self._settings and other._providers == self._providers
 
-    def _origin(self) -> Any:
-        return self.pipeline()
-
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
         mine = self._diagnostics.counts() | self._fanout.counts() | self._counters.snapshot() | dataset_counts()
@@ -188,9 +157,8 @@ def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str
         config: its `conventions` and limits are used.
     """
     settings = load(config)
-    buffer = TraceBuffer(
-        replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
-    )
+    limits = replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
+    buffer = TraceBuffer(limits)
     buffer.push_many(frames_of(spans), 0.0)
     plan = plan_of(settings)
     return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
-from otel_eval.config import EvalConfig
+from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, Counts
+from otel_eval.diagnostics import Diagnostics
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
+from otel_eval.pipeline import Pipeline
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
@@ -39,6 +41,7 @@ _log = logging.getLogger("otel_eval")
 def limits_of(config: EvalConfig) -> Limits:
     """The limits of assembly."""
     traces = config.traces
+    sizes = traces.model_dump(include={"max_traces", "max_spans_per_trace", "max_bytes_per_trace", "max_bytes"})
     return Limits(
         decision_wait_s=traces.decision_wait,
         decision_wait_partial_s=traces.decision_wait_partial,
@@ -47,10 +50,7 @@ def limits_of(config: EvalConfig) -> Limits:
         grace_period_s=traces.grace_period,
         idle_s=traces.idle_timeout,
         max_age_s=traces.max_age,
-        max_traces=traces.max_traces,
-        max_spans_per_trace=traces.max_spans_per_trace,
-        max_bytes_per_trace=traces.max_bytes_per_trace,
-        max_bytes=traces.max_bytes,
+        **sizes,
     )
 
 
@@ -83,48 +83,63 @@ def engine_of(
     Raises:
         ConfigError: the API key of a judge cannot be read.
     """
-    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
-        built = [each.build() for each in config.evaluations]
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
-    evaluations = [
-        ScorerSet(
-            name=each.name,
-            scorers=tuple([guarded(each, limit_s, counters) for each in scorers]) if counters else scorers,
-            sample=each.sample,
-            match=RunFilter(**dict(each.match)),
-        )
-        for each, scorers in zip(config.evaluations, built, strict=True)
-    ]
-    return Engine(
-        evaluations,
-        tables_of(config),
-        config.results.attributes,
-        config.own_conventions.records_tool_spans,
-        no_run=lines and config.results.no_run,
-    )
+    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
+        evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
+    results, records = config.results, config.own_conventions.records_tool_spans
+    return Engine(evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run)
+
+
+def _scorer_set(given: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:
+    scorers = tuple([guarded(each, limit_s, counters) if counters else each for each in given.build()])
+    return ScorerSet(name=given.name, scorers=scorers, sample=given.sample, match=RunFilter(**dict(given.match)))
 
 
 def later_of(
-    config: EvalConfig,
-    engine: Engine,
-    emit: Callable[[Report], None],
-    *,
-    unbounded: bool = False,
-    record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False, **options: Any
 ) -> AsyncEvaluator | None:
     """The evaluator of asynchronous scorers; None if there are none.
 
     Args:
         unbounded: the queue has no limit, because the caller bounds the number of reports itself.
-        record: a context manager around the work on each result, given its trace id.
+        options: further ones of the evaluator.
     """
     if not engine.waits:
         return None
     from otel_eval.judges import AsyncEvaluator  # deferred: it loads asyncio
 
     given = config.async_scoring
-    bounds = {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
-    return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)
+    options |= {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
+    return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
+
+
+def evaluation_in_process(
+    config: EvalConfig,
+    counters: Counters,
+    fanout: Fanout,
+    limits: Limits,
+    counts: Counts,
+    unseen: Callable[[], str],
+    longest_s: float = inf,
+    **options: Any,
+) -> tuple[Engine, Diagnostics, Pipeline]:
+    """What evaluates the traces of this process, and what watches it.
+
+    Args:
+        fanout: where the results go.
+        counts, unseen: as `Diagnostics` has them.
+        longest_s: as `engine_of` has it.
+        options: further ones of the pipeline.
+
+    Raises:
+        ConfigError: the API key of a judge cannot be read.
+    """
+    lines, clients = config.exporters.has_no_run, Clients(counters.add)
+    engine = engine_of(config, counters, longest_s=longest_s, lines=lines, clients=clients)
+    diagnostics = Diagnostics(counts, unseen, engine.evaluations, one_process=True)
+    emit = diagnostics.counted(fanout.export)
+    options |= {"later": later_of(config, engine, emit), "watch": diagnostics.evaluated, "since_ns": time.time_ns()}
+    return engine, diagnostics, Pipeline(engine, emit, limits, **options)
 
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -166,13 +181,11 @@ class ExpectedResults:
         """Expect the results of these evaluations from now on."""
         self._engine = engine
         self._seen: set[tuple[str, str]] = set()
-        self._evaluations = [
-            (each, glob_matcher(each.match.service), glob_matcher(each.match.agent)) for each in engine.evaluations
-        ]
+        self._expected = [(each, glob_matcher(each.match.service), glob_matcher(each.match.agent)) for each in engine.evaluations]
 
     def start(self) -> None:
         """Expect what the configuration names; a service or agent that it leaves open is no label."""
-        for each, _, _ in self._evaluations:
+        for each, _, _ in self._expected:
             self._exporters.expect(each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent))
 
     def note(self, spans: Iterable[SpanFrame]) -> None:
@@ -196,7 +209,7 @@ class ExpectedResults:
             return
         if len(self._seen) < _MOST_SEEN:
             self._seen.add((service, agent))
-        for each, for_service, for_agent in self._evaluations:
+        for each, for_service, for_agent in self._expected:
             if for_service(service) and for_agent(agent):
                 self._exporters.expect(each.name, each.scorers, service, agent)
 
@@ -228,10 +241,7 @@ class GuardedScorer:
     """
 
     def __init__(self, scorer: Scorer, limit_s: float, counters: Counters) -> None:
-        self.name: Final = scorer.name
-        self.type: Final = scorer.type
-        self.version: Final = scorer.version
-        self.needs: Final = scorer.needs
+        self.name, self.type, self.version, self.needs = scorer.name, scorer.type, scorer.version, scorer.needs
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from otel_eval.cli.log_format import configure_logging, is_json_configured, write_line, writes_json
+from otel_eval.cli.log_format import configure_logging, is_json_configured, warn, write_line, writes_json
 from otel_eval.errors import ConfigError, InputError, OtelEvalError
 from otel_eval.native import build_info
 
@@ -96,8 +96,7 @@ def check(config: str) -> int:
 
     loaded = load(config)
     verify(loaded)  # what the schema cannot check: files, credentials, conflicts between sections
-    for suggestion in suggestions(loaded):
-        click.echo(f"otel-eval: {suggestion}", err=True)
+    warn(suggestions(loaded))
     scorers = sum(len(each.scorers) for each in loaded.evaluations)
     click.echo(f"{config}: valid; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
     return 0
@@ -121,11 +120,8 @@ def scorers() -> int:
 
     rows = [(name, _scorer_summary(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
-    for entry_point in unused_entry_points():
-        click.echo(
-            f"otel-eval: ignored: {entry_point}; the name belongs to a built-in scorer: choose another name in its package",
-            err=True,
-        )
+    remedy = "the name belongs to a built-in scorer: choose another name in its package"
+    warn(f"ignored: {entry_point}; {remedy}" for entry_point in unused_entry_points())
     return 0
 
 
@@ -238,8 +234,7 @@ def merge(files: tuple[str, ...]) -> int:
     problems: list[str] = []
     for row in merge_results(*(_results(file, problems) for file in files)):
         click.echo(encoded([row]), nl=False)
-    for problem in problems:
-        click.echo(f"otel-eval: {problem}", err=True)
+    warn(problems)
     return UNUSABLE if problems else 0
 
 

@@ -13,10 +13,13 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
+
+import click
 
 _log = logging.getLogger("otel_eval")
 
@@ -115,12 +118,8 @@ def _everything_as_json() -> None:
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # a record that cannot be written would print a traceback of many lines
     sys.excepthook = lambda kind, error, trace: _uncaught("", kind, error, trace)
-    threading.excepthook = lambda found: _uncaught(
-        f" in thread {found.thread.name if found.thread else '?'}", found.exc_type, found.exc_value, found.exc_traceback
-    )
-    sys.unraisablehook = lambda found: _uncaught(
-        " that could not be raised", found.exc_type, found.exc_value, found.exc_traceback
-    )
+    threading.excepthook = lambda args: _uncaught(f" in thread {args.thread.name if args.thread else '?'}", *args[:3])
+    sys.unraisablehook = lambda args: _uncaught(" that could not be raised", args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def _uncaught(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
@@ -136,6 +135,12 @@ def is_json_configured(path: str) -> bool:
             return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None
     except OSError:
         return False
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Write lines to stderr, each after the name of the command."""
+    for line in lines:
+        click.echo(f"otel-eval: {line}", err=True)
 
 
 def write_line(message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from otel_eval.exporters.result_rows import start_time
-from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, ToolError, Trajectory, elapsed_ns
+from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory, elapsed_ns
 from otel_eval.scorers.tool_names import plural, shortened
 
 
@@ -32,7 +33,7 @@ def _call_fields(call: ToolCall, others: list[int]) -> dict[str, Any]:
         "arguments": _recorded(call.arguments),
         "arguments_recorded": call.arguments is not UNRECORDED,
         "result": _recorded(call.result),
-        "error": _error_fields(call.error),
+        "error": asdict(call.error) if call.error else None,
         **({"failure_unknown": True} if call.failure_unknown else {}),
         "call_id": call.call_id or None,
         "span_id": call.span_id or None,
@@ -46,10 +47,6 @@ def _recorded(value: Any) -> Any:
     return None if value is UNRECORDED else value
 
 
-def _error_fields(error: ToolError | None) -> dict[str, str] | None:
-    return None if error is None else {"type": error.type, "message": error.message}
-
-
 def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     """For each call the indices of those it overlapped in time.
 
@@ -61,22 +58,17 @@ def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     [[1], [0], []]
     """
     found: list[list[int]] = [[] for _ in calls]
-    by_start = sorted((i for i, call in enumerate(calls) if call.timed), key=lambda i: calls[i].start_ns or 0)
-    running: list[int] = []
-    for i in by_start:
+    running: list[tuple[int, int, int]] = []
+    for start, end, i in sorted((call.start_ns or 0, call.end_ns or 0, i) for i, call in enumerate(calls) if call.timed):
         # Calls that ended before this one starts cannot overlap it or a later one.
-        running = [j for j in running if _before(calls[i].start_ns, calls[j].end_ns)]
-        for j in running:
+        running = [each for each in running if start < each[1]]
+        for begun, _, j in running:
             # A call within another is a part of it, as with agents that are tools, and does not run beside it.
-            if _before(calls[j].start_ns, calls[i].end_ns) and not _related(calls[i], calls[j]):
+            if begun < end and not _related(calls[i], calls[j]):
                 found[i].append(j)
                 found[j].append(i)
-        running.append(i)
+        running.append((start, end, i))
     return [sorted(others) for others in found]
-
-
-def _before(start: int | None, end: int | None) -> bool:
-    return start is not None and end is not None and start < end
 
 
 def _related(one: ToolCall, other: ToolCall) -> bool:

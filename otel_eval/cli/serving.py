@@ -144,11 +144,9 @@ def _reload(server: Server | FrontServer, read: Callable[[], EvalConfig]) -> Non
     """Switch to the current configuration file; keep the running configuration if the file is invalid."""
     try:
         kept = server.reload(read())
-    except OtelEvalError as error:
-        _log.warning("reload: %s; the running configuration is kept", " ".join(str(error).split()))
-        return
     except Exception as error:  # noqa: BLE001 - a new configuration must not end the running server
-        _log.warning("reload: unexpected %s; the running configuration is kept", type(error).__name__)
+        why = " ".join(str(error).split()) if isinstance(error, OtelEvalError) else f"unexpected {type(error).__name__}"
+        _log.warning("reload: %s; the running configuration is kept", why)
         return
     for key in kept:
         _log.warning("reload: %s changed; that needs a restart", key)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
 
 from otel_eval import app
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
+from otel_eval.cli.log_format import warn
 from otel_eval.cli.render import label_line, run_block, score_block, summary_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.errors import redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
-from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Report, Result, Scored, Skipped
 from otel_eval.scorers import summarize
 from otel_eval.scorers.tool_names import plural
 
@@ -30,33 +31,16 @@ _CLEAR: Final = "\r\x1b[2K"  # ANSI: to the start of the line, and erase it
 _CURSOR: Final = "\x1b[?25h"  # ANSI: show the cursor, which the bar hides
 
 
-class _Problems:
-    """Invalid inputs: printed at once, counted for the exit code."""
-
-    def __init__(self, progress: ProgressBar) -> None:
-        self.count = 0
-        self._progress = progress
-
-    def __call__(self, message: str) -> None:
-        self.count += 1
-        self.notice(message)
-
-    def notice(self, message: str) -> None:
-        """Print a line that does not affect the exit code."""
-        self._progress.clear()
-        _warn([" ".join(message.split())])
-
-
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
     """Print each run of the files; 0, or 2 if an input is invalid."""
-    problems = _Problems(ProgressBar(()))
-    coverage = app.ReplayCoverage()
-    for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
+    messages, coverage = InputMessages(), app.ReplayCoverage()
+    notify = {"on_problem": messages.problem, "on_notice": messages.notice}
+    for trajectory in app.understand(files, config, **notify, coverage=coverage):
         if every_run or trajectory.outermost:
             _print(encoded([trajectory_fields(trajectory)]) if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
-        _warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
-    return 2 if problems.count else 0
+        warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
+    return 2 if messages.problems else 0
 
 
 def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str, redact: bool) -> int:
@@ -68,18 +52,18 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str
         trace_id: a prefix of the trace ids; "" for all traces.
         redact: whether to leave out values.
     """
-    problems, disclosure, tested = _Problems(ProgressBar(())), Disclosure(redact=redact), set[str]()
+    messages, disclosure, tested = InputMessages(), Disclosure(redact=redact), set[str]()
     traces = with_run = 0
-    for explained in app.explain(files, config, on_problem=problems, on_notice=problems.notice):
+    for explained in app.explain(files, config, on_problem=messages.problem, on_notice=messages.notice):
         if not explained.trace.trace_id.startswith(trace_id.lower()):
             continue
         traces, with_run = traces + 1, with_run + bool(explained.runs)
         if not explained.runs:
             tested |= tested_attributes(explained.trace)
         _print(explanation_block(explained, disclosure))
-    if traces or not problems.count:
+    if traces or not messages.problems:
         _print(closing_lines(traces, with_run, tested))
-    return 2 if problems.count else 0
+    return 2 if messages.problems else 0
 
 
 def show_scores(
@@ -99,83 +83,66 @@ def show_scores(
         2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
         of a dataset matched no run, unless that is allowed; else 0.
     """
-    with ProgressBar(files) as progress:
-        problems, outcomes = _Problems(progress), _OutcomeCounts()
-        coverage = app.ReplayCoverage()
-        reports = app.replay(
-            files,
-            config,
-            export=export,
-            on_problem=problems,
-            on_notice=problems.notice,
-            on_progress=progress.advance,
-            coverage=coverage,
-        )
+    counted, last = _ReplayOutcomes(), None
+    with InputMessages(files) as messages:
+        notify = {"on_problem": messages.problem, "on_notice": messages.notice}
+        reports = app.replay(files, config, export=export, **notify, on_progress=messages.advance, coverage=counted)
         for report in reports:
-            lines = (
-                encoded(rows_of(report)) if form == "json" else _table(report, outcomes.is_of_last_run(report), full_ids=full_ids)
-            )
-            outcomes.count(report)
-            progress.clear()  # reports are printed as they come, however many traces follow
+            shown = report.trajectory is last
+            lines = encoded(rows_of(report)) if form == "json" else _table(report, shown, full_ids=full_ids)
+            last = report.trajectory if report.no_run is None else last
+            messages.clear()  # reports are printed as they come, however many traces follow
             _print(lines)
-    if form == "table" and (outcomes.runs or not problems.count):
-        _print(["", *outcomes.lines()])
-    why = coverage.why_nothing() or "no scorer ran, because each has a sample below 1"
-    missed = [
-        *([] if allow_empty or coverage.results.evaluated else [f"nothing was evaluated: {why}; {_REMEDY}"]),
-        *(() if allow_unused else unused_records(coverage)),
-    ]
-    _warn([*coverage.tool_name_warnings(), *outcomes.failure_lines()])
-    if problems.count:
+    if form == "table" and (counted.scored_runs or not messages.problems):
+        _print(["", *counted.lines()])
+    why = counted.why_nothing() or "no scorer ran, because each has a sample below 1"
+    missed = [] if allow_empty or counted.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
+    missed += [] if allow_unused else unused_records(counted)
+    warn([*counted.tool_name_warnings(), *counted.failure_lines()])
+    if messages.problems:
         return 2  # already printed, and possibly the cause of everything that is missing
-    _warn(missed)
-    not_applicable = coverage.results.skipped("not_applicable")
-    return outcomes.exit_code(strict=strict, not_applicable=not_applicable) or (_NOTHING_EVALUATED if missed else 0)
+    warn(missed)
+    return counted.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
 
 
-class _OutcomeCounts:
-    """Counts of results by outcome, and of failures and labels."""
+class _ReplayOutcomes(app.ReplayCoverage):
+    """Counts results by outcome, failures and labels as well."""
 
     def __init__(self) -> None:
-        self.runs: set[tuple[str, str]] = set()
+        super().__init__()
+        self.scored_runs: set[tuple[str, str]] = set()
         self._outcomes: Counter[str] = Counter()
-        self._last: Trajectory | None = None
         self._labels: dict[str, list[Result]] = {}
         self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
 
-    def is_of_last_run(self, report: Report) -> bool:
-        """Whether the report is of the run that was counted last."""
-        return report.trajectory is self._last
-
-    def count(self, report: Report) -> None:
-        """Count the results; a report of a trace without a run has none."""
-        if report.no_run is not None:
-            return
+    def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
+        """Count the report's results; a report of a trace without a run has none."""
         self._outcomes.update(_outcome(result) for result in report.results)
         for result in report.results:
             if isinstance(result.outcome, Failed) and result.outcome.place:
                 self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if result.type == _RECORDING_TYPE:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
-        self._last = report.trajectory
-        self.runs.add((self._last.trace_id, self._last.span_id))
+        if report.no_run is None:
+            self.scored_runs.add((report.trajectory.trace_id, report.trajectory.span_id))
+        return super().add(report)
 
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
-        return [*distributions, summary_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
+        return [*distributions, summary_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.scored_runs))]
 
     def failure_lines(self) -> Iterator[str]:
         """A line for each user-defined scorer that failed: type of the error, file and line or what was returned, no content."""
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
             yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
 
-    def exit_code(self, *, strict: bool, not_applicable: int) -> int:
+    def exit_code(self, *, strict: bool) -> int:
         """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.
 
-        A scorer that did not apply (`not_applicable` of those that were skipped) and a recorded label never count.
+        A scorer that did not apply and a recorded label never count.
         """
-        skipped = self._outcomes["skipped"] - not_applicable if strict else 0
+        skipped = self._outcomes["skipped"] - self.skipped("not_applicable") if strict else 0
         return 1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
 
 
@@ -203,37 +170,39 @@ def _print(lines: Sequence[str] | bytes) -> None:
         click.echo(lines if isinstance(lines, bytes) else "\n".join(lines), nl=not isinstance(lines, bytes))
 
 
-def _warn(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(f"otel-eval: {line}", err=True)
-
-
 _REMEDY: Final = "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
 _SHOWN: Final = 5
 
 
 def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
-    for each in coverage.unused_records():
-        named = ", ".join(f"line {line} {redacted_repr(key)}" for line, key in each.records[:_SHOWN])
-        more = ", …" if len(each.records) > _SHOWN else ""
+    for dataset, keys in coverage.unused_records():
+        named = ", ".join(f"line {dataset.line_of(key)} {redacted_repr(key)}" for key in keys[:_SHOWN])
+        more, total = ", …" if len(keys) > _SHOWN else "", len(dataset.record_keys())
         yield (
-            f"{each.path}: {len(each.records)} of {plural(each.total, 'record')} matched no run: {named}{more}; "
+            f"{dataset.path}: {len(keys)} of {plural(total, 'record')} matched no run: {named}{more}; "
             "record the missing cases or check the key; --allow-unused accepts it"
         )
 
 
-class ProgressBar:
-    """A bar on stderr that is cleared while something else is printed; does nothing if stderr is not a terminal."""
+class InputMessages:
+    """Lines on stderr about the inputs, and a bar that is cleared while something else is printed.
 
-    def __init__(self, files: Sequence[str]) -> None:
+    There is no bar if stderr is not a terminal or no files are given.
+
+    Attributes:
+        problems: invalid inputs, which the exit code tells.
+    """
+
+    def __init__(self, files: Sequence[str] = ()) -> None:
+        self.problems = 0
         # Without all sizes, for instance of standard input, there is no total to show progress towards.
         sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
         self._bar: Any = None
         if sizes and len(sizes) == len(files) and sys.stderr.isatty():
             self._bar = click.progressbar(length=sum(sizes), label="reading", file=sys.stderr)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> InputMessages:
         if self._bar is not None:
             self._bar.__enter__()
         return self
@@ -242,6 +211,16 @@ class ProgressBar:
         self.clear()
         if self._bar is not None:
             click.echo(_CURSOR, nl=False, err=True)
+
+    def problem(self, message: str) -> None:
+        """Print and count a line about an invalid input."""
+        self.problems += 1
+        self.notice(message)
+
+    def notice(self, message: str) -> None:
+        """Print a line that does not affect the exit code."""
+        self.clear()
+        warn([" ".join(message.split())])
 
     def advance(self, read: int) -> None:
         """Add the number of bytes that were read."""

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-from otel_eval.config import exporters, models, receivers
-from otel_eval.config.exporters import *  # noqa: F403 - each public name stands once, in its module's `__all__`
-from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
+# Every part of the configuration is public.
+from otel_eval.config.exporters import *  # noqa: F403
+from otel_eval.config.exporters import client_tls
+from otel_eval.config.loader import ConfigSource, exposed_credentials, load, refuse_credentials
 from otel_eval.config.models import *  # noqa: F403
 from otel_eval.config.receivers import *  # noqa: F403
-from otel_eval.config.units import TlsFiles
+from otel_eval.config.validation import Shape
 
-__all__ = ["TlsFiles", "exposed_credentials", "load", "refuse_credentials"]
-__all__ += exporters.__all__
-__all__ += models.__all__
-__all__ += receivers.__all__
+__all__ = ["ConfigSource", "client_tls", "exposed_credentials", "load", "refuse_credentials"]
+__all__ += [name for name, each in [*globals().items()] if isinstance(each, type) and issubclass(each, Shape)]

@@ -19,13 +19,11 @@ from pydantic import (
     create_model,
 )
 
-from otel_eval.config.validation import LIST, MAPPING, Shape, lines_of
+from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, lines_of
 from otel_eval.conventions.message_formats import WRAPPERS, Wrapper
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
-
-__all__ = ["convention_from_mapping"]
 
 
 def _scalar(value: Any) -> Any:
@@ -37,10 +35,6 @@ def _scalar(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
-
-
-def _form(value: Any) -> str:
-    return MAPPING if isinstance(value, Mapping) else LIST
 
 
 def _wrapper_name(name: str) -> str:
@@ -98,7 +92,7 @@ def _rows(row: Any, *more: Any) -> Any:
 
 def _by_form(text: Any, mapping: Any) -> Any:
     """A text or a mapping, each of its own type."""
-    return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(_form)]
+    return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)]
 
 
 _Text = Annotated[str, StringConstraints(min_length=1)]

@@ -16,28 +16,6 @@ from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
 
-__all__ = [
-    "AnnotationEndpoint",
-    "DatadogTarget",
-    "ExportEndpoint",
-    "Exporters",
-    "ForwardExporter",
-    "JsonlExporter",
-    "KafkaExporter",
-    "LangfuseTarget",
-    "LangsmithTarget",
-    "LogfireTarget",
-    "MetricsOtlp",
-    "MlflowTarget",
-    "OtlpExporter",
-    "PhoenixTarget",
-    "Results",
-    "Signals",
-    "Telemetry",
-    "Window",
-    "client_tls",
-]
-
 Mode = Annotated[str, Field(pattern="^0?6[0246][0246]$")]
 """Permissions of a file that its owner writes, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]

@@ -22,15 +22,16 @@ from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import is_file
 
-__all__ = ["expand", "exposed_credentials", "load", "parse", "refuse_credentials", "typed"]
-
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _USE_HEADERS: Final = "leave them out and write headers, e.g. headers: {authorization: '${env:OTLP_AUTHORIZATION}'}"
 _TEXT: Final = frozenset({"headers", "path", "name", "sasl"})
 MAX_FILE_BYTES: Final = 2**20
 
 
-def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None = None) -> EvalConfig:
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None
+
+
+def load(source: ConfigSource = None) -> EvalConfig:
     """The configuration of a YAML file, a mapping, an object, or the default evaluation if None.
 
     Raises:

@@ -12,11 +12,15 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
 from otel_eval.config.units import Count, Plain, Seconds, Share, Some, TlsFiles, Variable, Whole, tls_without_https, url_of
-from otel_eval.config.validation import LIST, MAPPING, Shape, twice
+from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, twice
+from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
-
-__all__ = ["AsyncScoring", "Conventions", "EvalConfig", "Evaluation", "JudgeEndpoint", "Match", "scorer_of"]
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.base_scorer import is_coroutine_function
+from otel_eval.scorers.build import checked_scorer
+from otel_eval.scorers.judge import any_judge_name, named_judges
+from otel_eval.scorers.registry import import_path
 
 
 class Match(Shape):
@@ -40,14 +44,7 @@ def scorer_of(spec: Any) -> Scorer:
     Raises:
         ConfigError: it cannot be built.
     """
-    # Deferred: the registry loads every scorer and its plug-ins, which `schema` and `--version` have no need of.
-    if isinstance(spec, Scorer) and not isinstance(spec, type):
-        from otel_eval.scorers.build import checked_scorer
-
-        return checked_scorer(spec)
-    from otel_eval.scorers import create_scorer
-
-    return create_scorer(spec)
+    return checked_scorer(spec) if isinstance(spec, Scorer) and not isinstance(spec, type) else create_scorer(spec)
 
 
 def _usable(spec: Any) -> Any:
@@ -84,8 +81,6 @@ class Evaluation(Shape):
     @model_validator(mode="wrap")
     @classmethod
     def _alone(cls, given: Any, handler: Any) -> Any:
-        from otel_eval.scorers.judge import any_judge_name  # deferred, as the scorers are
-
         with any_judge_name():  # names of judges are resolved in the whole configuration
             return handler(given)
 
@@ -100,8 +95,7 @@ def _default() -> Evaluation:
 
 
 def _convention(given: Any) -> Any:
-    from otel_eval.config.conventions import convention_from_mapping  # deferred, as the scorers are
-    from otel_eval.conventions import Convention
+    from otel_eval.config.conventions import convention_from_mapping  # deferred: few configurations have tables of their own
 
     if isinstance(given, Convention):
         return given
@@ -122,13 +116,8 @@ class Conventions(Shape):
     """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
 
 
-def _form(given: Any) -> str:
-    return MAPPING if isinstance(given, Mapping | Conventions) else LIST
-
-
-ConventionsSpec = Annotated[
-    Annotated[tuple[ConventionSpec, ...], Tag(LIST)] | Annotated[Conventions, Tag(MAPPING)], Discriminator(_form)
-]
+_Tables = Annotated[tuple[ConventionSpec, ...], Tag(LIST)]
+ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Discriminator(form_of)]
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 
@@ -201,10 +190,6 @@ def _judge(given: Any, endpoint: Any) -> Any:
         raise ValueError("a text is no endpoint; write base_url, model and api_key_env, or the path package.module:function")
     if not callable(given) and not is_path:
         return endpoint(given)
-    # Deferred: they load every scorer, which `schema` has no need of.
-    from otel_eval.scorers.base_scorer import is_coroutine_function
-    from otel_eval.scorers.registry import import_path
-
     if is_path:
         try:
             given = import_path("", given)
@@ -275,8 +260,6 @@ class EvalConfig(Shape):
 
     def named_scorers(self) -> list[tuple[str, Scorer]]:
         """Every scorer with the name of its evaluation, to see what it is: judges are built for their names only."""
-        from otel_eval.scorers.judge import any_judge_name  # deferred, as the scorers are
-
         with any_judge_name():
             return [(each.name, scorer) for each in self.evaluations for scorer in each.build()]
 
@@ -296,8 +279,6 @@ class EvalConfig(Shape):
         """Names of judges mean something where scorers are built, which is before this object is there."""
         if not isinstance(given, Mapping):
             return handler(given)
-        from otel_eval.scorers.judge import named_judges  # deferred, as the scorers are
-
         judges = given.get("judges")
         with named_judges(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
             return handler(given)

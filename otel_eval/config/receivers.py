@@ -14,22 +14,6 @@ from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, 
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
-__all__ = [
-    "Address",
-    "Auth",
-    "GrpcServer",
-    "HttpServer",
-    "KafkaClient",
-    "KafkaReceiver",
-    "OtlpReceiver",
-    "Protocols",
-    "Receivers",
-    "Sasl",
-    "ServerTls",
-    "Storage",
-    "Traces",
-]
-
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
@@ -170,8 +154,7 @@ class KafkaClient(Shape):
             files = {"ca": self.tls.ca_file, "certificate": self.tls.cert_file, "key": self.tls.key_file}
             settings |= {f"ssl.{name}.location": path for name, path in files.items() if path}
         if self.sasl is not None:
-            settings |= {"sasl.mechanism": self.sasl.mechanism, "sasl.username": self.sasl.username}
-            settings |= {"sasl.password": self.sasl.password}
+            settings |= {f"sasl.{name}": value for name, value in self.sasl}
         return settings | dict(self.options)
 
 

@@ -14,17 +14,7 @@ from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES: Final = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
-_NO_UNITS: Final[Mapping[str, float]] = {}
+_BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _LONGEST_S: Final = 365 * 86400.0
 _LARGEST: Final = 2**50
@@ -101,7 +91,7 @@ def _text_or_number(value: Any) -> str | bool | int | float:
     return value
 
 
-def _plain(value: Any, units: Mapping[str, float] = _NO_UNITS) -> float | None:
+def _plain(value: Any, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and one of the units; None if the value is neither."""
     if isinstance(value, str):
         found = _QUANTITY.fullmatch(value.strip())

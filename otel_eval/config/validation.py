@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
-__all__ = ["LIST", "MAPPING", "Shape", "joined", "lines_of", "twice"]
-
 _log = logging.getLogger("otel_eval")
 
 # Tags of a key that takes a list or a mapping; pydantic puts them into paths, where messages leave them out.
@@ -21,6 +19,11 @@ LIST: Final = "[]"
 MAPPING: Final = "{}"
 _SECRET: Final = frozenset({"headers", "sasl", "username", "password"})  # their values are never shown
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
+
+
+def form_of(given: Any) -> str:
+    """The tag of a value of a key that takes a list or a mapping."""
+    return MAPPING if isinstance(given, Mapping | BaseModel) else LIST
 
 
 class Shape(BaseModel):

@@ -50,22 +50,13 @@ class _Batch:
     """The scores of one batch, and which of its results were refused, deferred or not sent."""
 
     scores: list[Score] = field(default_factory=list)
-    reasons: dict[Place, str] = field(default_factory=dict)
-    failed: list[Place] = field(default_factory=list)
-    deferred: list[Place] = field(default_factory=list)
+    refused: dict[Place, str] = field(default_factory=dict)  # why, by place
+    deferred: dict[Place, str] = field(default_factory=dict)
     not_sent: Counter[str] = field(default_factory=Counter)
     passed: int = 0
 
-    def refuse(self, place: Place, why: str) -> None:
-        self.reasons[place] = why
-        self.failed.append(place)
-
-    def defer(self, place: Place, why: str) -> None:
-        self.reasons[place] = why
-        self.deferred.append(place)
-
     def result(self) -> ExportResult:
-        parts: Any = {"failed": tuple(self.failed), "deferred": tuple(self.deferred), "reasons": self.reasons}
+        parts: Any = {"failed": tuple(self.refused), "deferred": tuple(self.deferred), "reasons": self.refused | self.deferred}
         return ExportResult("ok", not_sent=self.not_sent, **parts)
 
 
@@ -169,7 +160,7 @@ class AnnotationExporter(Exporter):
                 elif not (shows_something(result) or (self.replaces and (result.revision or self._unscored))):
                     state.not_sent["unscored"] += 1
                 elif problem := problem_of(report, result, self._known.name_of(result)):
-                    state.refuse(place, problem)
+                    state.refused[place] = problem
                 else:
                     state.scores.append(score_of(self._known, place, report, result))
         return state
@@ -207,7 +198,7 @@ class AnnotationExporter(Exporter):
     def _unsent(self, score: Score, answer: ExportResult, state: _Batch) -> ExportResult | None:
         """Refuse or defer one score, or return what is wrong with the product."""
         if answer.status == "permanent":
-            state.refuse(score.place, answer.reason)
+            state.refused[score.place] = answer.reason
             return None
         key, now = score.result.result_id, self._clock()
         entry = self._waiting.get(key) or _Waiting(now, self._passed)
@@ -216,13 +207,13 @@ class AnnotationExporter(Exporter):
             entry.strikes, entry.passed = entry.strikes + 1, self._passed
         is_over = entry.strikes >= _STRIKES if entry.suspect else now - entry.since >= self._max_wait_s
         if is_over or (len(self._waiting) >= _MOST_WAITING and key not in self._waiting):
-            state.refuse(score.place, answer.reason if is_over else f"{answer.reason}, and {_MOST_WAITING} other results wait")
+            state.refused[score.place] = answer.reason if is_over else f"{answer.reason}, and {_MOST_WAITING} other results wait"
             return None
         suspects = sum(each.suspect for each in self._waiting.values()) if entry.suspect and not state.passed else 0
         if suspects >= _MOST_SUSPECTS and key not in self._waiting:
             return answer  # nothing passes: the product is out of order, not the results
         self._waiting[key] = entry
-        state.defer(score.place, answer.reason)
+        state.deferred[score.place] = answer.reason
         return None
 
     def close(self, timeout_s: float) -> None:

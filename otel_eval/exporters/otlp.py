@@ -8,32 +8,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    InMemoryMetricReader,
-    MetricExporter,
-    MetricExportResult,
-    MetricReader,
-    PeriodicExportingMetricReader,
-)
+from opentelemetry.sdk.metrics import export as sdk
 
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import redacted
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.result_requests import REQUESTS, own_resource
+from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, suppress_instrumentation
-
-if TYPE_CHECKING:
-    from otel_eval.exporters.window import WindowLimits
-
 
 METRICS_INTERVAL_S: Final = 5.0
 _MAX_SETS: Final = 2000  # more make a scrape of more than 70,000 series, which takes seconds
@@ -69,7 +60,7 @@ class OtlpSignalExporter(Exporter):
         self._client.close()
 
 
-class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
+class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
     """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
 
     Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
@@ -98,22 +89,22 @@ class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
         self._stopping: Final = threading.Event()
         self.failures = 0
 
-    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> sdk.MetricExportResult:
         """Send the sums."""
         result = self._sent(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
             self._outage.over(0)
             self._rejected(result)
-            return MetricExportResult.SUCCESS
+            return sdk.MetricExportResult.SUCCESS
         self.failures += 1
         self._counters.add("exports.failed", exporter=self.name)
         if result.status == "unsupported":
-            return MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
+            return sdk.MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
         self._outage.began()
         place = redacted(self._to.endpoint)
         self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
-        return MetricExportResult.FAILURE
+        return sdk.MetricExportResult.FAILURE
 
     def _rejected(self, result: ExportResult) -> None:
         if result.rejected:
@@ -180,9 +171,11 @@ class OtlpMetricsExporter(MetricsExporter):
         instance_id: str | None = None,
     ) -> None:
         self._exporters: Final = tuple(exporters)
-        self._scraped: Final = _reader(InMemoryMetricReader) if scraped else None
-        readers: list[MetricReader] = [self._scraped] if self._scraped is not None else []
-        readers += [_reader(PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters]
+        self._scraped: Final = _reader(sdk.InMemoryMetricReader) if scraped else None
+        readers: list[sdk.MetricReader] = [self._scraped] if self._scraped is not None else []
+        readers += [
+            _reader(sdk.PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters
+        ]
         # The text of a scrape has no exemplars, and to choose one takes longer than to count.
         exemplars: dict[str, Any] = {} if exporters else {"exemplar_filter": AlwaysOffExemplarFilter()}
         provider = MeterProvider(readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars)

@@ -1,7 +1,7 @@
 """Results as OTLP: log records, evaluation spans with an event for each result, and what is appended to runs' own spans.
 
-`events.py` makes the same records of the SDK, for providers. A message in protobuf may be continued by appending fields:
-`Span.events` is repeated, so what is appended to a span is one more event, and nothing before it is touched.
+`global_providers.py` makes the same records of the SDK, for providers. A message in protobuf may be continued by appending
+fields: `Span.events` is repeated, so what is appended to a span is one more event, and nothing before it is touched.
 Source: opentelemetry-proto, logs.proto, trace.proto, common.proto.
 """
 
@@ -128,12 +128,8 @@ def events_of(report: Report) -> bytes:
     # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
     head = b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _EVENT_NAME
     head += _pairs(names.run_attributes(report))
-    return b"".join(
-        [
-            sized(_EVENTS, head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result)))
-            for result in report.results
-        ]
-    )
+    events = [head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result)) for result in report.results]
+    return b"".join([sized(_EVENTS, each) for each in events])
 
 
 @lru_cache(maxsize=1024)  # no more than scorers in the configuration have kinds of outcomes

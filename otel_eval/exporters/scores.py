@@ -15,6 +15,8 @@ _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 4096  # bytes of an explanation
 _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 
+RESERVED: Final = "note"
+"""The name of annotations that Phoenix keeps for people's notes, and refuses here."""
 ScoreKey = tuple[str, str, str, str]
 """Trace, span, evaluation and scorer: what a score replaces the earlier one of."""
 

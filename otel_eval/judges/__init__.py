@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -44,7 +45,7 @@ class LoopThread:
     def __init__(self, name: str, slots: int) -> None:
         self._loop: Final = _ResolvingLoop()
         self.slots: Final = asyncio.Semaphore(slots)
-        self._tasks: Final[set[asyncio.Task[None]]] = set()  # of the loop's thread
+        self._begun: Final[set[Future[None]]] = set()  # coroutines that have not ended
         self._alive_at = time.monotonic()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -81,16 +82,14 @@ class LoopThread:
 
     def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Have the loop run the coroutine. From any thread; never blocks."""
-        self._loop.call_soon_threadsafe(self._begin, coroutine)
-
-    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
 
     def cancel(self) -> None:
         """Tell every coroutine to end."""
-        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks])
+        for future in [*self._begun]:
+            future.cancel()
 
     def run(self, until: Callable[[], bool], timeout_s: float) -> None:
         """Run the loop here until it is so, or the time is over."""
@@ -154,8 +153,7 @@ class AsyncEvaluator:
         record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
-        self._concurrency: Final = concurrency
-        self._record: Final = record
+        self._concurrency, self._record = concurrency, record
         self._changed: Final = threading.Condition()  # guards what follows
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
         self._last = self._left = 0

@@ -81,10 +81,6 @@ class _Question:
     attempts: int = 0
 
 
-def _uncounted(name: str, amount: int = 1, **labels: str) -> None:
-    """Count nothing."""
-
-
 class JudgeClient:
     """Asks an endpoint; one client that all scorers share, with one budget and one cache.
 
@@ -102,7 +98,7 @@ class JudgeClient:
         endpoint: ClientSettings,
         *,
         read_key: Callable[[], str | None] | None = None,
-        count: Callable[..., None] = _uncounted,
+        count: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._endpoint: Final = endpoint
         self._read_key: Final = read_key or (lambda: endpoint.key)
@@ -192,16 +188,15 @@ class JudgeClient:
         if question.attempts:
             self._count("judges.retries")
         question.attempts += 1
+        limit_s = self._endpoint.timeout_s
         with suppress_tracing():
             try:
-                async with asyncio.timeout(self._endpoint.timeout_s):
+                async with asyncio.timeout(limit_s):
                     completion = completion_of(await self._body(question.prompt, more))
                     self._count_tokens(completion)
                     return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
-                raise RetryableJudgeError(
-                    "judge_timeout", f"the judge did not answer within {self._endpoint.timeout_s:g} s"
-                ) from None
+                raise RetryableJudgeError("judge_timeout", f"the judge did not answer within {limit_s:g} s") from None
             except openai.APIStatusError as error:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:

@@ -9,8 +9,9 @@ import asyncio
 import json
 import re
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from otel_eval.retry import RetryPolicy, delays
@@ -90,27 +91,25 @@ class RateLimiter:
 
 
 class AnswerCache:
-    """Remembers the answers that were put or looked up last: at least half of `size`, at most `size`; 0 none at all."""
+    """Remembers the `size` answers that were put or looked up last."""
 
     def __init__(self, size: int) -> None:
-        self._half: Final = (size + 1) // 2
-        self._new: dict[bytes, str] = {}
-        self._old: dict[bytes, str] = {}
+        self._size: Final = size
+        self._answers: Final[OrderedDict[bytes, str]] = OrderedDict()  # the one that was used last is at the end
 
     def get(self, key: bytes) -> str | None:
         """The answer, or None."""
-        found = self._new.get(key)
-        if found is None and (found := self._old.get(key)) is not None:
-            self.put(key, found)
+        found = self._answers.pop(key, None)
+        if found is not None:
+            self._answers[key] = found
         return found
 
     def put(self, key: bytes, answer: str) -> None:
         """Remember an answer."""
-        if self._half == 0:
-            return
-        if len(self._new) >= self._half:
-            self._new, self._old = {}, self._new
-        self._new[key] = answer
+        self._answers[key] = answer
+        with suppress(KeyError):  # another thread removes answers at the same moment
+            while len(self._answers) > self._size:
+                self._answers.popitem(last=False)
 
 
 class SharedRequests:

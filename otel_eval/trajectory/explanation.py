@@ -158,15 +158,10 @@ def _repeated(read: ClassifiedTrace, found: dict[int, ToolCallBuilder], runs: li
     kept = {draft.place for draft in calls}
     for run in runs:
         if run.outermost:
-            kept -= _merged_beside(
-                read, calls[bisect_left(calls, run.first, key=_PLACE) : bisect_left(calls, run.last, key=_PLACE)]
-            )
+            first, last = (bisect_left(calls, place, key=_PLACE) for place in (run.first, run.last))
+            own = calls[first:last]
+            kept -= {draft.place for draft in own} - {draft.place for draft in merge_beside(read, own)}
     yield from ((read.tree.ids[place], Ignored.SAME_CALL) for place in places - kept)
-
-
-def _merged_beside(read: ClassifiedTrace, calls: list[ToolCallBuilder]) -> set[int]:
-    """The places that another call of the run accounts for."""
-    return {draft.place for draft in calls} - {draft.place for draft in merge_beside(read, calls)}
 
 
 def _spans(

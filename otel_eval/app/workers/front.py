@@ -11,8 +11,8 @@ Source: opentelemetry-proto: resource_spans = 1, scope_spans = 2, spans = 2, tra
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -22,7 +22,7 @@ from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared, starting
 from otel_eval.app.wiring import engine_of
-from otel_eval.app.workers.supervisor import SupervisedWorker
+from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters, total_counts
 from otel_eval.diagnostics import Diagnostics
@@ -65,10 +65,7 @@ class FrontServer:
         self._workers: Final = [SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
         handler = partial(SplittingHandler, self._workers)
         self._receiver: Final = receiver_of(
-            config.receivers.otlp,
-            handler,
-            lambda: self._readiness().ready,
-            grpc_threads=_THREADS * config.workers,
+            config.receivers.otlp, handler, lambda: self._readiness().ready, grpc_threads=_THREADS * config.workers
         )
         self._bound: Bound | None = None
         self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
@@ -104,11 +101,8 @@ class FrontServer:
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, then every worker; False if not everything was evaluated and delivered in time."""
         self._receiver.stop(min(2.0, timeout_s / 4))
-        stopping = [threading.Thread(target=each.stop, args=(0.7 * timeout_s,), daemon=True) for each in self._workers]
-        for each in stopping:
-            each.start()
-        for each in stopping:  # which take no longer than the timeout of the answer and of the end
-            each.join()
+        with ThreadPoolExecutor(len(self._workers)) as pool:  # none takes longer than the timeout of the answer and of the end
+            list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._leave)
         if self._bound is not None:  # else it never began
@@ -199,7 +193,6 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
 
 
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
-_ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
 
 
 class SplittingHandler(ExportHandler):
@@ -259,7 +252,5 @@ def _called(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:
     """Partial successes add up; the reason is the first worker's that has one."""
-    partial_ones = [each for each in answers if each.message]
-    if not partial_ones:
-        return _ACCEPTED
-    return ExportResponse(ExportStatus.ACCEPTED, partial_ones[0].message, sum(each.rejected for each in answers))
+    message = next((each.message for each in answers if each.message), "")
+    return ExportResponse(ExportStatus.ACCEPTED, message, sum(each.rejected for each in answers))

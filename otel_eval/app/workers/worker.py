@@ -1,32 +1,50 @@
-"""One worker process: the server without listeners. The front calls methods of it over connections.
+"""A worker process, at both ends: the server without listeners, and what keeps it running in the front.
 
-A worker gets its end of each connection as a descriptor over its control socket: there is no address that another process could
-connect to.
+The front calls methods of the worker over connections. A worker gets its end of each connection as a descriptor over its control
+socket: there is no address that another process could connect to.
 """
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from functools import partial
+from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from otel_eval.admin import Readiness
-from otel_eval.admin.metrics import Family
+from otel_eval.admin.metrics import GAUGES, Family
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig
+from otel_eval.counters import named_count, total_counts
 from otel_eval.diagnostics import expect_no_spans
-from otel_eval.errors import ConfigError, OtelEvalError
-from otel_eval.sources.receiver.export_handler import InternalError
+from otel_eval.errors import ConfigError, OtelEvalError, Overloaded
+from otel_eval.otlp import Signal
+from otel_eval.retry import Backoff, RetryPolicy
+from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
+
+_log = logging.getLogger("otel_eval")
 
 _STOP_S: Final = 10.0  # to end in when the front is gone
 _MARGIN_S: Final = 2.0
+_LOOK_S: Final = 1.0
+_ANSWER_S: Final = 2.0  # for a worker to report its state
+_PART_S: Final = 30.0  # for a worker to take a part of a request, its disk included
+_HEALTHY_S: Final = 10.0  # a worker that lived longer is started again without delay
+_LIMIT: Final = struct.pack("ll", int(_PART_S), 0)  # struct timeval
+_POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
 
 
 class Worker(Server):
@@ -127,3 +145,246 @@ def _accept(control: socket.socket) -> Connection | None:
     except OSError:
         return None
     return Connection(descriptors[0]) if message else None
+
+
+class WorkerProcess:
+    """One life of a worker, and the connections to it.
+
+    Args:
+        arguments: of `work`, without the control socket.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._control, theirs = socket.socketpair()
+        context = multiprocessing.get_context("spawn")  # gRPC and threads do not survive a fork
+        name = f"otel-eval-worker-{arguments[0]}"
+        self.process: Final = context.Process(target=work, args=(*arguments, theirs), name=name)
+        self._idle: Final[deque[Connection]] = deque()
+        with theirs:
+            self.process.start()
+
+    def await_ready(self) -> None:
+        """Wait until it takes requests.
+
+        Raises:
+            ConfigError: it cannot start with this configuration.
+            Overloaded: it ended.
+        """
+        self._finish(self._connect(), None)
+
+    def begin(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
+        """Call a method of `Worker`; what is returned waits for its result, and raises what the method raises or the same.
+
+        Raises:
+            Overloaded: the worker ended or hangs.
+        """
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        with self._reaching(connection):
+            connection.send((method, arguments))
+        return partial(self._finish, connection, limit_s)
+
+    def call(self, limit_s: float, method: str, *arguments: Any) -> Any:
+        """Call a method of `Worker` and wait for its result; raises as `begin` does."""
+        return self.begin(limit_s, method, *arguments)()
+
+    def _connect(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        # A send or receive fails that takes longer, where a timeout of Python's would make the socket non-blocking.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _LIMIT)
+        with ours, theirs, self._reaching():
+            socket.send_fds(self._control, [b"c"], [theirs.fileno()])
+            return Connection(ours.detach())
+
+    def _finish(self, connection: Connection, limit_s: float | None) -> Any:
+        with self._reaching(connection):
+            if limit_s != _PART_S and not connection.poll(limit_s):  # `_PART_S` is the socket's own limit
+                raise TimeoutError  # which is an OSError
+            returned, found = connection.recv()
+        self._idle.append(connection)
+        if not returned:
+            raise found
+        return found
+
+    @contextmanager
+    def _reaching(self, connection: Connection | None = None) -> Iterator[None]:
+        """A context in which the process is asked something; if it cannot be, the connection is of no further use."""
+        try:
+            yield
+        except (OSError, EOFError) as error:
+            if connection is not None:
+                connection.close()
+            raise Overloaded(f"{self.process.name} ended or hangs; retry later") from error
+
+    def leave(self) -> None:
+        """Close the control socket: the worker stops. Safe to repeat."""
+        self._control.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for its end, and kill it if that takes longer."""
+        self.leave()
+        self.process.join(timeout_s)
+        if self.process.is_alive():
+            _log.warning("%s did not stop in time and is killed", self.process.name)
+            self.process.kill()
+            self.process.join()
+
+
+class SupervisedWorker:
+    """One place of a worker, and the process that fills it.
+
+    Args:
+        number: from 1.
+        config: this worker's own.
+        instance: `service.instance.id` of its metrics.
+        prepare: sets up logging in the process.
+    """
+
+    def __init__(self, number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None]) -> None:
+        self.number: Final = number
+        self.finished = False
+        self._config = config
+        self._instance, self._prepare = instance, prepare
+        self._process: WorkerProcess | None = None
+        self._ready: WorkerProcess | None = None  # it, while it takes requests
+        self._stopping: Final = threading.Event()
+        self._backoff = Backoff(_POLICY, self._stopping)
+        self._first: Final[Future[None]] = Future()  # done when the first process takes requests, or cannot start
+        self._thread: Final = threading.Thread(target=self._keep, name=f"otel-eval-worker-{number}", daemon=True)
+        self._restarts = 0
+        self._counts: Mapping[str, Any] = {}  # of the process, as last reported
+        self._ended: Mapping[str, Any] = {}  # what processes counted that have ended
+        self.readiness = Readiness(False, "it starts")  # as reported a second ago
+
+    # ------------------------------------------------------------------ for requests
+
+    def begin_part(self, transport: str, signal: Signal, body: bytes) -> Callable[[], ExportResponse]:
+        """Send a part of a request; what is returned waits for the answer, and raises the same or as `ExportHandler.take` does.
+
+        Raises:
+            Overloaded: there is no process that takes it now.
+        """
+        process = self._ready
+        if process is None:
+            raise Overloaded(f"worker {self.number} does not run now; retry later")
+        return process.begin(_PART_S, "take", transport, signal, body)
+
+    # ------------------------------------------------------------------ life
+
+    def begin(self) -> None:
+        """Start the process and keep it running, without waiting for it."""
+        self._thread.start()
+
+    def await_ready(self) -> None:
+        """Wait until it takes requests.
+
+        Raises:
+            ConfigError: it cannot start.
+        """
+        try:
+            self._first.result()
+        except Overloaded:
+            raise ConfigError(f"workers: worker {self.number} ended while it started; its log lines show why") from None
+
+    def _keep(self) -> None:
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._live()
+            except Exception as error:  # noqa: BLE001 - it could not start; one that ran once is started again until it runs
+                if not self._first.done():
+                    self._first.set_exception(error)
+                    return
+                if not self._stopping.is_set():
+                    _log.warning("worker %d cannot start: %s", self.number, error)
+            if not self._stopping.is_set():
+                self._clear_up(time.monotonic() - began)
+
+    def _live(self) -> None:
+        """Start a process and look at it until it ends."""
+        config = self._config
+        process = self._process = WorkerProcess(self.number, config, self._instance, self._prepare)
+        if self._stopping.is_set():  # after `stop` looked for the process
+            return process.end(_ANSWER_S)
+        process.await_ready()
+        self._ready = process
+        self._look(process)
+        if not self._first.done():
+            self._first.set_result(None)
+        if self._config is not config:
+            self.reload(self._config)
+        while not wait([process.process.sentinel], _LOOK_S) and not self._stopping.is_set():
+            self._look(process)
+        return None
+
+    def _look(self, process: WorkerProcess) -> None:
+        try:
+            self._counts, self.readiness = process.call(_ANSWER_S, "look")
+        except Exception as error:  # noqa: BLE001 - it may be ending, or hang
+            self.readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
+
+    def _clear_up(self, lived_s: float) -> None:
+        process, self._ready = self._process, None
+        self.readiness = Readiness(False, "it ended and is started again")
+        if process is not None:
+            process.end(_ANSWER_S)
+            _log.warning("worker %d ended (exit code %s) and is started again", self.number, process.process.exitcode)
+        # Counters of the service must not fall because a process that counted ended.
+        counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
+        self._ended, self._counts = total_counts([self._ended, counted]), {}
+        if lived_s > _HEALTHY_S:
+            self._backoff = Backoff(_POLICY, self._stopping)
+        self._backoff.wait()
+        self._restarts += 1
+
+    def reload(self, config: EvalConfig) -> None:
+        """Use another configuration now, or if no process answers now, after the next start."""
+        self._config, process = config, self._ready
+        if process is None:
+            return
+        try:
+            process.call(_PART_S, "reload", config)
+        except Exception as error:  # noqa: BLE001 - it is ending, or hangs; the configuration was checked
+            _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
+
+    def stop(self, timeout_s: float) -> None:
+        """Have it stop, and end it if it does not; `finished` is then whether everything was evaluated and delivered."""
+        self._stopping.set()
+        process, self._ready = self._ready, None
+        if process is not None:
+            try:
+                self.finished = process.call(timeout_s + _ANSWER_S, "stop", timeout_s)
+                self._look(process)
+            except Exception as error:  # noqa: BLE001 - it is ended in any case
+                _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
+        if self._process is not None:
+            self._process.end(_ANSWER_S)
+
+    def leave(self) -> None:
+        """Have the process stop by itself, without waiting."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.leave()
+
+    # ------------------------------------------------------------------ for the operator
+
+    def scores(self) -> list[Family]:
+        """The metrics of results in its process; none if it does not answer."""
+        process = self._ready
+        try:
+            found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
+        except (Overloaded, RuntimeError):
+            return []
+        return found
+
+    def counts(self) -> dict[str, Any]:
+        """What its processes counted, as they reported a second ago."""
+        label = {"worker": str(self.number)}
+        own = {named_count("workers.up", label): int(self._ready is not None)}
+        own[named_count("workers.restarts", label)] = self._restarts
+        return total_counts([self._ended, self._counts]) | own

@@ -21,10 +21,16 @@ from waiting import wait_until
 from otel_eval.counters import Counters
 from otel_eval.exporters.deferred import DeferredReports
 from otel_eval.exporters.export_queue import ExportQueue
-from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
 from otel_eval.exporters.jsonl import DeadLetterFile
+from otel_eval.exporters.products import (
+    DatadogExporter,
+    LangfuseExporter,
+    LangsmithExporter,
+    LogfireExporter,
+    MlflowExporter,
+    PhoenixExporter,
+)
 from otel_eval.exporters.scores import KnownScorers
-from otel_eval.exporters.self_hosted_products import MlflowExporter, PhoenixExporter
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import RetryPolicy

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_eval.exporters.attributes import INSTRUMENTATION_SCOPE, event_attributes
-from otel_eval.exporters.events import LogEventExporter, SpanExporter
+from otel_eval.exporters.global_providers import LogEventExporter, SpanExporter
 from otel_eval.exporters.result_requests import REQUESTS, attributes_of, events_of
 from otel_eval.model import Evidence, Report, Result, Scored, Skipped, Stamp
 from otel_eval.testing import trajectory

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_eval.counters import Counters
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters.events import LogEventExporter, SpanExporter
+from otel_eval.exporters.global_providers import LogEventExporter, SpanExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.otlp import OtlpMetricsExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp

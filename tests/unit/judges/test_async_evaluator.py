@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval import judges
-from otel_eval.app import LateResults
+from otel_eval.app import with_late_results
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.testing import call, trajectory
@@ -293,11 +293,9 @@ def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
 
 def test_reports_made_whole_keep_their_order_and_ask_ahead():
     """Twenty runs whose judges take their time are done in the time of a few."""
-    gathering = LateResults(lambda emit: AsyncEvaluator(emit, concurrency=20))
     reports = [report_of(after(0.2 if i % 2 else 0.1, i / 20), run=i) for i in range(20)]
     began = time.monotonic()
-    whole = list(gathering.whole(reports))
-    gathering.stop()
+    whole = list(with_late_results(reports, lambda emit: AsyncEvaluator(emit, concurrency=20)))
     assert time.monotonic() - began < 1.5
     assert [[result.outcome.value for result in report.results] for report in whole] == [[i / 20] for i in range(20)]
     assert all(not report.pending for report in whole)
@@ -306,4 +304,4 @@ def test_reports_made_whole_keep_their_order_and_ask_ahead():
 def test_reports_are_as_they_were_where_nothing_comes_later():
     """No thread, no wait."""
     reports = [report_of()]
-    assert list(LateResults(lambda emit: None).whole(reports)) == reports
+    assert list(with_late_results(reports, lambda emit: None)) == reports

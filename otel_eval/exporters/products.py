@@ -1,6 +1,12 @@
-"""Scores in Langfuse, LangSmith, Datadog and Logfire, as each documents its API; not tried against the live services.
+"""Scores in Phoenix, MLflow, Langfuse, LangSmith, Datadog and Logfire, on the run's span, by the API of each.
 
-Sources, read on 2026-11-22 and 2026-11-23:
+Sources:
+Phoenix: the REST API of Phoenix 20.26, `POST /v1/span_annotations` and `/v1/trace_annotations`. Span, name and identifier
+together are the key of an annotation: sent again, it is replaced. With `sync=false` Phoenix waits for spans that it does not have
+yet.
+MLflow: the REST API of MLflow 3.17, `/api/3.0/mlflow/traces/{trace}/assessments`. An assessment's id is chosen here, so that a
+score is updated by PATCH and created by POST only where there is none. MLflow does not wait for traces: they have to be there.
+The others are written from their documentation and not tried against the live services; read on 2026-11-22 and 2026-11-23:
 Langfuse: API reference, `POST /api/public/scores`: a score is updated by its id, and may come before its trace. Traces that it
 gets by OTLP have the ids of OpenTelemetry.
 LangSmith: API reference, `POST /api/v1/feedback` and `PATCH /api/v1/feedback/{id}`, and the Python package langsmith 0.15.0: the
@@ -15,8 +21,11 @@ first.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -24,10 +33,128 @@ from uuid import UUID
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.annotations import AnnotationExporter, response_result
 from otel_eval.exporters.result_requests import request_of, span_below
-from otel_eval.exporters.scores import KnownScorers, Score
+from otel_eval.exporters.scores import KnownScorers, Score, clean
+from otel_eval.model import Failed, Scored
 from otel_eval.otlp.client import http_result
-from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.endpoint import Endpoint, HttpResponse
 from otel_eval.retry import ExportResult
+
+
+class PhoenixExporter(AnnotationExporter):
+    """Sends annotations to Phoenix.
+
+    Args:
+        to: Phoenix; the base of its URLs.
+        known: the configuration's scorers.
+        trace_annotations: annotate the trace of each outermost run as well.
+        options: those of every such exporter.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    name = "phoenix"
+    max_scores: ClassVar[int] = 100
+
+    def __init__(self, to: Endpoint, known: KnownScorers, *, trace_annotations: bool = False, **options: Any) -> None:
+        super().__init__(to, known, **options)
+        self._on_traces = trace_annotations
+
+    def send(self, scores: Sequence[Score]) -> ExportResult:
+        """Send annotations of spans, and then of traces."""
+        spans = [_annotation(score) | {"span_id": score.report.trajectory.span_id} for score in scores]
+        result = self._post("span", spans)
+        outer = [score for score in scores if score.report.trajectory.outermost] if self._on_traces else []
+        if result.status != "ok" or not outer:
+            return result
+        return self._post("trace", [_annotation(score) | {"trace_id": score.report.trajectory.trace_id} for score in outer])
+
+    def _post(self, kind: str, annotations: Sequence[dict[str, Any]]) -> ExportResult:
+        return response_result(self.call("POST", f"/v1/{kind}_annotations?sync=false", {"data": annotations}))
+
+
+def _annotation(score: Score) -> dict[str, Any]:
+    return {
+        "name": score.name,
+        "annotator_kind": "LLM" if score.by_judge else "CODE",
+        "result": {"score": score.value, "label": score.label, "explanation": score.explanation or None},
+        "metadata": score.metadata,
+        "identifier": clean(score.result.evaluation),
+    }
+
+
+_MASK: Final = "assessmentName,feedback,rationale,metadata"
+_ABSENT: Final = "RESOURCE_DOES_NOT_EXIST"
+_EXISTS: Final = b"constraint"
+
+
+class MlflowExporter(AnnotationExporter):
+    """Sends assessments to MLflow, one in a request.
+
+    Args:
+        to: MLflow; the base of its URLs.
+        known: the configuration's scorers.
+        experiment: id of the experiment, for servers and proxies that route by it.
+        options: those of every such exporter.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    name = "mlflow"
+
+    def __init__(self, to: Endpoint, known: KnownScorers, *, experiment: str | None = None, **options: Any) -> None:
+        headers = {"x-mlflow-experiment-id": experiment} if experiment else {}
+        super().__init__(replace(to, headers=headers | dict(to.headers)), known, **options)
+
+    def send(self, scores: Sequence[Score]) -> ExportResult:
+        """Update the assessment, or create it."""
+        (score,) = scores
+        run = score.report.trajectory
+        path, key = f"/api/3.0/mlflow/traces/tr-{run.trace_id}/assessments", f"a-{score.digest}"
+        assessment = _assessment(score)
+
+        def update() -> HttpResponse:
+            return self.call("PATCH", f"{path}/{key}", {"assessment": assessment, "update_mask": _MASK})
+
+        response = update()
+        if not _is_absent(response):
+            return response_result(response)
+        source = {"source_type": "LLM_JUDGE" if score.by_judge else "CODE", "source_id": "otel_eval"}
+        made = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
+        return self._created(self.call("POST", path, {"assessment": assessment | made}), update)
+
+    def _created(self, response: HttpResponse, update: Callable[[], HttpResponse]) -> ExportResult:
+        if response.status == 500 and _EXISTS in response.content.lower():  # created meanwhile, by whom it was sent before
+            response = update()
+        return ExportResult("missing", "404, MLflow has no such trace") if _is_absent(response) else response_result(response)
+
+
+def _is_absent(response: HttpResponse) -> bool:
+    """Whether MLflow has no such trace or assessment; a 404 of something before it is about the endpoint."""
+    if response.status != 404:
+        return False
+    with suppress(ValueError):
+        answer = json.loads(response.content)
+        return isinstance(answer, dict) and answer.get("error_code") == _ABSENT
+    return False
+
+
+def _assessment(score: Score) -> dict[str, Any]:
+    """What a later revision may change."""
+    metadata = {key: str(value) for key, value in score.metadata.items()}
+    return {"assessment_name": score.name, "feedback": _feedback(score), "rationale": score.explanation, "metadata": metadata}
+
+
+def _feedback(score: Score) -> dict[str, Any]:
+    """A number, the recorded label, yes or no of a whole evaluation, or why there is none of these."""
+    outcome = score.result.outcome
+    if isinstance(outcome, Scored):
+        return {"value": score.value if score.result.scorer else "yes" if outcome.passed else "no"}
+    if score.has_label:
+        return {"value": score.label}
+    code = outcome.error_type if isinstance(outcome, Failed) else outcome.reason
+    return {"error": {"error_code": code, "error_message": score.explanation}}
 
 
 class LangfuseExporter(AnnotationExporter):
@@ -140,13 +267,14 @@ class LogfireExporter(AnnotationExporter):
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
         """Send a span for each score; a request of which some are rejected is refused, so that those are found."""
-        response = self.call("POST", "/v1/traces", request_of((each.report.trajectory, [_feedback(each)]) for each in scores))
+        spans = ((each.report.trajectory, [_feedback_span(each)]) for each in scores)
+        response = self.call("POST", "/v1/traces", request_of(spans))
         if (taken := http_result(response)).rejected:
             return ExportResult("permanent", taken.reason or "a span was rejected")
         return response_result(response)
 
 
-def _feedback(score: Score) -> bytes:
+def _feedback_span(score: Score) -> bytes:
     """A span with the result's id, so that a request that is repeated makes no other."""
     value = score.label if score.value is None else score.value
     about = {f"{names.SCOPE}.{key}": each for key, each in ({"label": score.label} | score.metadata).items()}
@@ -161,3 +289,10 @@ def _feedback(score: Score) -> bytes:
     }
     span_id = sha256(f"{score.digest} {score.result.result_id}".encode()).digest()[:8]
     return span_below(score.report, span_id, f"feedback: {score.name}", attributes).SerializeToString()
+
+
+PRODUCTS: Final[Mapping[str, type[AnnotationExporter]]] = {
+    kind.name: kind
+    for kind in (PhoenixExporter, MlflowExporter, LangfuseExporter, LangsmithExporter, DatadogExporter, LogfireExporter)
+}
+"""The exporter to each product, by its name in the configuration."""
