@@ -50,15 +50,22 @@ __all__ = [
     "trajectories",
 ]
 
-# Where the names are from; a module imports most of those before it, so none is loaded that is not needed.
-_MODULES: Final = ("errors", "model", "merging", "scorers", "config", "app.processor", "app.exporter")
+_MODULES: Final = {
+    "app.exporter": ("EvalSpanExporter",),
+    "app.processor": ("EvalSpanProcessor", "trajectories"),
+    "config": ("EvalConfig",),
+    "errors": ("ConfigError", "InputError", "OtelEvalError"),
+    "merging": ("merge_results",),
+    "model": ("UNRECORDED", "Failed", "Outcome", "Scored", "Skipped", "ToolCall", "ToolError", "Trajectory"),
+    "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    modules = (import_module(f"{__name__}.{module}") for module in _MODULES)
-    value = globals()[name] = next(getattr(module, name) for module in modules if hasattr(module, name))
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value
 
 
