@@ -156,14 +156,13 @@ class Engine:
             if revision < 0:
                 continue
             _mark_joined(run, stamp.since_ns)
-            inner = self._no_longer_outermost(run, last, draw)
-            matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, last) else []
+            inner = [] if last is None else self._no_longer_outermost(run, last, draw)
+            matching = self._matching(run.trajectory, draw) if last is None or _is_changed(trace, run, last) else []
             if on_run is not None:
                 on_run(run.trajectory, [each.evaluation for each in matching])
             if matching or inner:
                 evidence = evidence or trace.evidence or evidence_of(trace.frames)
-                attributes = run.trajectory.attributes
-                occasion = ({key: attributes[key] for key in self._exported if key in attributes}, evidence, stamp)
+                occasion = (self._exported_of(run.trajectory) if self._exported else {}, evidence, stamp)
                 reports += [each.report(run.trajectory, revision, draw, occasion, steps, instead) for each in matching]
                 reports += [each.report(run.trajectory, revision, draw, occasion, steps, _part_of(run)) for each in inner]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace, has nothing to report.
@@ -186,7 +185,8 @@ class Engine:
         """
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
-        revision = _following(trace.last_evaluations.get(span_id))
+        last = trace.last_evaluations.get(span_id)
+        revision = 0 if last is None else _following(last)
         trace.last_evaluations[span_id] = LastEvaluation(revision, "")
         trace.last_evaluations.pop(NO_RUN, None)
         run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
@@ -206,10 +206,13 @@ class Engine:
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
         return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
 
+    def _exported_of(self, run: Trajectory) -> dict[str, Any]:
+        return {key: run.attributes[key] for key in self._exported if key in run.attributes}
+
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_PreparedEvaluation]:
+    def _no_longer_outermost(self, run: Run, last: LastEvaluation, draw: float) -> list[_PreparedEvaluation]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
         if not _is_inner(run, last):
             return []
@@ -252,30 +255,28 @@ def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int 
     """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
-    following, is_inner = _following(last), _is_inner(run, last)
+    following, is_inner = (0, False) if last is None else (_following(last), _is_inner(run, last))
     if _is_released(trace, run):
         return following if is_inner else None
-    if not is_inner and not _is_changed(trace, run, last):
+    if last is not None and not is_inner and not _is_changed(trace, run, last):
         return None
     is_put_off = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
     return -following - 1 if is_put_off else following
 
 
-def _following(last: LastEvaluation | None) -> int:
+def _following(last: LastEvaluation) -> int:
     """The revision after the last one that was reported."""
-    if last is None:
-        return 0
     return last.revision + 1 if last.revision >= 0 else -last.revision - 1
 
 
-def _is_inner(run: Run, last: LastEvaluation | None) -> bool:
+def _is_inner(run: Run, last: LastEvaluation) -> bool:
     """Whether the run was reported as an outermost one and turned out to lie inside another."""
-    return last is not None and last.outermost and _following(last) > 0 and not run.trajectory.outermost
+    return last.outermost and _following(last) > 0 and not run.trajectory.outermost
 
 
-def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bool:
-    """Whether the run is to be scored: it is new, or its spans changed, or what is missing of it."""
-    if last is None or last.revision < 0:
+def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation) -> bool:
+    """Whether the run is to be scored: it was put off, or its spans changed, or what is missing of it."""
+    if last.revision < 0:
         return True
     changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
     return not _is_released(trace, run) and (changed or last.incomplete != run.trajectory.incomplete)
@@ -305,13 +306,13 @@ class _PreparedEvaluation:
     ) -> Report:
         """What the evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
-        later = [asked for share, asked in self._later if draw < share]
+        later = [asked for share, asked in self._later if draw < share] if self._later else []
         if instead is not None:
             results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
         else:
             # If parts of the run are missing nothing is measured.
             cost = 0 if trajectory.incomplete else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
-            results = [each.result(ids, each.outcome(trajectory, steps, cost)) for each in self._at_once]
+            results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
         return _new_report(trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None)
 
@@ -329,11 +330,13 @@ class _PreparedScorer:
         self._evaluation, self._scorer, self._is_own = evaluation, scorer, is_own_scorer(scorer)
         self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
         self._threshold: float | None = getattr(scorer, "applied_threshold", None)
+        self._id_part = _bytes(f"{self._name}\0")
+        self._score: Callable[[Trajectory], Outcome] = scorer.__call__ if self._is_own else self._checked
 
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result that has this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
-        made_of = ids.of(self._name)
+        made_of = ids.of(self._id_part)
         return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_of, threshold)
 
     def _deciding(self, outcome: Outcome) -> float | None:
@@ -349,19 +352,22 @@ class _PreparedScorer:
         evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
         return Pending(self.result(ids, _PENDING), evaluate)
 
-    def outcome(self, trajectory: Trajectory, steps: Steps, cost: int) -> Outcome:
-        """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
+    def scored(self, ids: _ResultIds, trajectory: Trajectory, steps: Steps, cost: int) -> Result:
+        """The result of a run. A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
         try:
             if cost:  # to take no step raises, too, where none is left
                 steps.take(cost)
         except TooLarge as error:
-            return too_large(str(error))
+            return self.result(ids, too_large(str(error)))
         try:
-            if self._is_own:  # to look at an outcome of ours would have it explained before it is needed
-                return self._scorer(trajectory)
-            return checked_outcome(self._scorer(private_copy(trajectory)))
+            outcome = self._score(trajectory)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
-            return failed_from(error)
+            outcome = failed_from(error)
+        return self.result(ids, outcome)
+
+    def _checked(self, trajectory: Trajectory) -> Outcome:
+        """The outcome of a scorer that is not ours; one of ours is as it should be."""
+        return checked_outcome(self._scorer(private_copy(trajectory)))
 
 
 class _ResultIds:
@@ -370,17 +376,18 @@ class _ResultIds:
     def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
         self.revision: Final = revision
         self._shared: Final = blake2b(_bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16)
+        self._end: Final = b"%d" % revision
 
-    def of(self, scorer: str) -> str:
-        """The id of the scorer's result."""
+    def of(self, scorer: bytes) -> str:
+        """The id of the result of a scorer, whose name ends with a zero byte here."""
         made = self._shared.copy()
-        made.update(_bytes(f"{scorer}\0{self.revision}"))
+        made.update(scorer + self._end)
         return made.hexdigest()
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
     """32 hex digits that are the same for the same run, evaluation, scorer and revision, wherever it is scored."""
-    return _ResultIds(trace_id, span_id, evaluation, revision).of(scorer)
+    return _ResultIds(trace_id, span_id, evaluation, revision).of(_bytes(f"{scorer}\0"))
 
 
 def _bytes(text: str) -> bytes:

@@ -76,12 +76,15 @@ class Matcher:
         ]
         self._outermost: Final = match.runs == "outermost"
         self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
+        self._looks: Final = bool(self._names or self._attributes)  # at more of a run than whether it is an outermost one
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
-        return next(self.failed(trajectory, draw), None) is None
+        if draw >= self._sample or (self._outermost and not trajectory.outermost):
+            return False
+        return not self._looks or next(self.failed(trajectory, draw), None) is None
 
     def may_apply(self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]) -> bool:
         """Whether a run can meet every condition, of whose own span these names and the attributes are known."""

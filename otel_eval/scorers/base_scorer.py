@@ -242,7 +242,7 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self.to_outcome(self.find(self.select_calls(trajectory)))
+            return self.to_outcome(self.find(trajectory if self._takes_all else self.select_calls(trajectory)))
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
 
@@ -285,17 +285,20 @@ class BaseScorer:
                 return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
             value = min(1.0, max(0.0, value))
         value += 0.0  # a float, and never -0.0
+        threshold = self.threshold
         if self.strict:
             value = 1.0 if value == 1 else 0.0
             passed = value == 1
+        elif threshold is not None:
+            passed = value >= threshold
         else:
-            passed = self.passes(value, found)
+            passed = self.passes(found)
         return _new_scored(value, passed, found.explanation, found.details)
 
-    def passes(self, value: float, found: Finding) -> bool:
-        """Whether a value passes where the scorer is not `strict`."""
+    def passes(self, found: Finding) -> bool:
+        """Whether a run passes where no threshold decides."""
         del found
-        return self.threshold is not None and value >= self.threshold
+        return False
 
 
 def is_coroutine_function(function: object) -> bool:

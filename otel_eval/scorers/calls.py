@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import TooLarge
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment import Aligner, explained
+from otel_eval.scorers.alignment import Aligner
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, NotRecorded, calls, criterion_of, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
@@ -101,18 +101,18 @@ class Matching(BaseScorer):
         if not isinstance(criterion, Criterion):
             assert criterion is not None, "there is one or the other"
             return criterion
-        expectation, visits, match = criterion.expectation, self.compared_calls(trajectory), self.match
-        wanted, made, any_order = len(expectation.calls), len(visits), match == "any_order"
-        matcher = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
+        visits, match = self.compared_calls(trajectory), self.match
+        wanted, made, any_order = len(criterion.expectation.calls), len(visits), match == "any_order"
+        aligner = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
         try:
-            alignment = matcher.heaviest(any_order=any_order)
-            value = float(matcher.fits()) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
+            alignment = aligner.heaviest(any_order=any_order)
         except NotRecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
         except TooLarge:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
+        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
-        return Finding(value, *explained(alignment, expectation, visits, content=self.include_content))
+        return Finding(value, *aligner.explained(alignment, content=self.include_content))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""

@@ -96,11 +96,9 @@ class TimeCost(BaseScorer):
         """None: the elapsed time decides."""
         return
 
-    def passes(self, value: float, found: Finding) -> bool:
-        """By the threshold where one was given, else by the elapsed time."""
-        if self.threshold is None:
-            return bool(found.details["elapsed_ms"] <= self.max_ms)
-        return value >= self.threshold
+    def passes(self, found: Finding) -> bool:
+        """By the elapsed time."""
+        return bool(found.details["elapsed_ms"] <= self.max_ms)
 
     @property
     def reads_calls(self) -> bool:

@@ -61,10 +61,13 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
         if hits:
             row = (row + hits | row - hits) & full
         rows.append(row)
+        if not row:
+            break  # all names are paired, and what follows changes nothing
     pairs: Pairs = []
     below = full  # the names that are still to be paired
-    rows.append(full)
-    for position in range(len(masks) - 1, -1, -1):
+    last = len(rows) - 1
+    rows.append(full)  # before the first
+    for position in range(last, -1, -1):
         row = rows[position]
         before = rows[position - 1]
         gains = below & ~row
