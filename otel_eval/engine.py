@@ -156,13 +156,14 @@ class Engine:
             if revision < 0:
                 continue
             _mark_joined(run, stamp.since_ns)
-            inner = [] if last is None else self._no_longer_outermost(run, last, draw)
-            matching = self._matching(run.trajectory, draw) if last is None or _is_changed(trace, run, last) else []
+            inner = self._no_longer_outermost(run, last, draw)
+            matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, last) else []
             if on_run is not None:
                 on_run(run.trajectory, [each.evaluation for each in matching])
             if matching or inner:
                 evidence = evidence or trace.evidence or evidence_of(trace.frames)
-                occasion = (self._exported_of(run.trajectory) if self._exported else {}, evidence, stamp)
+                attributes = run.trajectory.attributes
+                occasion = ({key: attributes[key] for key in self._exported if key in attributes}, evidence, stamp)
                 reports += [each.report(run.trajectory, revision, draw, occasion, steps, instead) for each in matching]
                 reports += [each.report(run.trajectory, revision, draw, occasion, steps, _part_of(run)) for each in inner]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace, has nothing to report.
@@ -185,8 +186,7 @@ class Engine:
         """
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
-        last = trace.last_evaluations.get(span_id)
-        revision = 0 if last is None else _following(last)
+        revision = _following(trace.last_evaluations.get(span_id))
         trace.last_evaluations[span_id] = LastEvaluation(revision, "")
         trace.last_evaluations.pop(NO_RUN, None)
         run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
@@ -206,13 +206,10 @@ class Engine:
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
         return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
 
-    def _exported_of(self, run: Trajectory) -> dict[str, Any]:
-        return {key: run.attributes[key] for key in self._exported if key in run.attributes}
-
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, last: LastEvaluation, draw: float) -> list[_PreparedEvaluation]:
+    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_PreparedEvaluation]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
         if not _is_inner(run, last):
             return []
@@ -255,28 +252,30 @@ def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int 
     """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
-    following, is_inner = (0, False) if last is None else (_following(last), _is_inner(run, last))
+    following, is_inner = _following(last), _is_inner(run, last)
     if _is_released(trace, run):
         return following if is_inner else None
-    if last is not None and not is_inner and not _is_changed(trace, run, last):
+    if not is_inner and not _is_changed(trace, run, last):
         return None
     is_put_off = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
     return -following - 1 if is_put_off else following
 
 
-def _following(last: LastEvaluation) -> int:
+def _following(last: LastEvaluation | None) -> int:
     """The revision after the last one that was reported."""
+    if last is None:
+        return 0
     return last.revision + 1 if last.revision >= 0 else -last.revision - 1
 
 
-def _is_inner(run: Run, last: LastEvaluation) -> bool:
+def _is_inner(run: Run, last: LastEvaluation | None) -> bool:
     """Whether the run was reported as an outermost one and turned out to lie inside another."""
-    return last.outermost and _following(last) > 0 and not run.trajectory.outermost
+    return last is not None and last.outermost and _following(last) > 0 and not run.trajectory.outermost
 
 
-def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation) -> bool:
-    """Whether the run is to be scored: it was put off, or its spans changed, or what is missing of it."""
-    if last.revision < 0:
+def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bool:
+    """Whether the run is to be scored: it is new, or its spans changed, or what is missing of it."""
+    if last is None or last.revision < 0:
         return True
     changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
     return not _is_released(trace, run) and (changed or last.incomplete != run.trajectory.incomplete)
@@ -306,12 +305,15 @@ class _PreparedEvaluation:
     ) -> Report:
         """What the evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
-        later = [asked for share, asked in self._later if draw < share] if self._later else []
+        later = [asked for share, asked in self._later if draw < share]
         if instead is not None:
             results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
         else:
             # If parts of the run are missing nothing is measured.
             cost = 0 if trajectory.incomplete else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
+            if steps.allow(cost * len(self._at_once)):  # usually there are enough, and they are taken at once
+                steps.take(cost * len(self._at_once))
+                cost = 0
             results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
         return _new_report(trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None)
@@ -336,8 +338,8 @@ class _PreparedScorer:
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result that has this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
-        made_of = ids.of(self._id_part)
-        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_of, threshold)
+        made_id = ids.of(self._id_part)
+        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_id, threshold)
 
     def _deciding(self, outcome: Outcome) -> float | None:
         """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
@@ -366,7 +368,6 @@ class _PreparedScorer:
         return self.result(ids, outcome)
 
     def _checked(self, trajectory: Trajectory) -> Outcome:
-        """The outcome of a scorer that is not ours; one of ours is as it should be."""
         return checked_outcome(self._scorer(private_copy(trajectory)))
 
 

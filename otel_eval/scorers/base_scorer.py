@@ -166,6 +166,7 @@ class BaseScorer:
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _takes_all: bool = field(init=False, repr=False, compare=False)  # no call is left out
     _needs_failures: bool = field(init=False, repr=False, compare=False)  # it must be known of each call whether it failed
+    _least: float | None = field(init=False, repr=False, compare=False)  # value that passes, as `applied_threshold`
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
@@ -173,6 +174,7 @@ class BaseScorer:
         self._set("_needs_failures", self.reads_failures or self.failed_calls == "exclude")
         if self.threshold is None:
             self._set("threshold", self.default_threshold)
+        self._set("_least", self.applied_threshold)
         if not self.name:
             self._set("name", self.type)
         self.prepare()
@@ -285,14 +287,10 @@ class BaseScorer:
                 return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
             value = min(1.0, max(0.0, value))
         value += 0.0  # a float, and never -0.0
-        threshold = self.threshold
         if self.strict:
             value = 1.0 if value == 1 else 0.0
-            passed = value == 1
-        elif threshold is not None:
-            passed = value >= threshold
-        else:
-            passed = self.passes(found)
+        threshold = self._least
+        passed = self.passes(found) if threshold is None else value >= threshold
         return _new_scored(value, passed, found.explanation, found.details)
 
     def passes(self, found: Finding) -> bool:
