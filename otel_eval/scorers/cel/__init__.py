@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
@@ -303,20 +303,11 @@ class Expression(BaseScorer):
     expression: Program = field(metadata=reads(_score_program))
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
 
-    @property
-    def reads_calls(self) -> bool:
-        """If it looks at them."""
-        return "calls" in self.expression.reading.names
-
-    @property
-    def needs(self) -> frozenset[str]:
+    def requires(self) -> Requirements:
         """What it looks at."""
-        return self.expression.reading.needs
-
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The attributes that it looks at."""
-        return self.expression.reading.attributes | ({self.reference.key} if self.reference else set())
+        reading = self.expression.reading
+        attributes = reading.attributes | ({self.reference.key} if self.reference else set())
+        return Requirements(needs=reading.needs, attributes=attributes, calls="calls" in reading.names)
 
     def prepare(self) -> None:
         """There must be a reference to look at, if it does."""
