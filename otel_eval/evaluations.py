@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.scorers.values import text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +123,4 @@ def condition(wanted: Any) -> Callable[[Any], bool]:
         # The types are compared because `True == 1` in Python, and a user who writes true does not mean the number 1.
         return lambda value: type(value) is type(wanted) and value == wanted
     fits = glob_matcher(wanted)
-    return lambda value: bool(fits(_text(value)))
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return lambda value: bool(fits(text_of(value)))

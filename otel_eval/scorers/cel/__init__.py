@@ -23,7 +23,7 @@ from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, exte
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
-from otel_eval.scorers.values import Reference, reference
+from otel_eval.scorers.values import Reference, reference, text_of
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -331,4 +331,4 @@ class Expression(BaseScorer):
 
 
 def _written(source: str, value: float) -> str:
-    return f"{shortened(' '.join(source.split()), _MOST_SHOWN)} is {str(value).lower() if isinstance(value, bool) else value}"
+    return f"{shortened(' '.join(source.split()), _MOST_SHOWN)} is {text_of(value)}"

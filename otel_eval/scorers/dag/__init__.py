@@ -17,7 +17,7 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Unavailable, bind
 from otel_eval.scorers.cel.vocabulary import FieldsRead
-from otel_eval.scorers.dag.parse import Node, Verdict, words
+from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.dag.resolve import nodes, outcomes
 from otel_eval.scorers.dag.walk import (
     CompiledTree,
@@ -37,7 +37,7 @@ from otel_eval.scorers.judge import AskingScorer, Judge, read_judge
 from otel_eval.scorers.parameters import STRING, STRINGS, flag, invalid_value, optional, reads, share, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened, tool_names_of
-from otel_eval.scorers.values import Reference, reference
+from otel_eval.scorers.values import Reference, reference, text_of
 
 _MOST_LISTED: Final = 30  # steps of a way
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
@@ -253,8 +253,8 @@ def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     mine = ids[node.name]
     for child in sorted(node.children):
         yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
-    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: words(each.verdict))):
-        yield f'    {mine} -- "{_quoted(words(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
+    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: text_of(each.verdict))):
+        yield f'    {mine} -- "{_quoted(text_of(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
 
 
 def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.scorers.cel import compiled
-from otel_eval.scorers.dag.parse import NODE, PARTS, Node, parse_nodes, words
+from otel_eval.scorers.dag.parse import NODE, PARTS, Node, parse_nodes
 from otel_eval.scorers.dag.walk import Step, TreePlan, WalkState
 from otel_eval.scorers.parameters import with_schema
+from otel_eval.scorers.values import text_of
 
 _GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRING", "DYN"), "a text")}
 
@@ -185,7 +186,7 @@ class _CoverageSearch:
         """Name what was to go on and does not."""
         plan = self._plan
         node, verdict, _ = next((step for step in reversed(way.path) if step.verdict is not None), Step("", None))
-        after = f"after {f'{node}: {words(verdict)}'!r} " if verdict is not None else ""
+        after = f"after {f'{node}: {text_of(verdict)}'!r} " if verdict is not None else ""
         held = sorted(name for name in plan.nodes.keys() - run if name in way.opened or plan.reads[name] & run)
         if not held:
             return f"{node}: {after}no score is reached; let every way end in one"
