@@ -28,6 +28,7 @@ from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, 
 from otel_eval.scorers.tool_names import listed, listed_names, plural, shortened
 
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
+Calls = list[tuple[str, int]]  # names and positions
 _MOST_CONTENT: Final = 400
 
 
@@ -39,15 +40,15 @@ class Alignment:
         pairs: (expected, actual), in order of expectation.
         weights: what each pair weighs; None where names alone are compared: each weighs 1.
         weight: their sum.
-        missing, extra: expected and actual calls in no pair, but for misplaced ones.
+        missing, extra: names and positions of expected and actual calls in no pair, but for misplaced ones.
         misplaced: pairs of an expected call that is missing and an extra one that agrees in all but its place.
     """
 
     pairs: Pairs
     weights: list[float] | None
     weight: float
-    missing: list[int]
-    extra: list[int]
+    missing: Calls
+    extra: Calls
     misplaced: Pairs
 
     @property
@@ -58,9 +59,11 @@ class Alignment:
         return self.weights is None or all(weight == 1 for weight in self.weights)
 
 
-def _left_over(count: int, paired: Collection[int]) -> list[int]:
-    """The positions below `count` that are in no pair."""
-    return [] if len(paired) == count else [position for position in range(count) if position not in paired]
+def _left_over(names: Sequence[str], paired: Collection[int]) -> Calls:
+    """The calls that are in no pair."""
+    if len(paired) == len(names):
+        return []
+    return [(name, position) for position, name in enumerate(names) if position not in paired]
 
 
 def _values(call: Any) -> dict[str, Any]:
@@ -123,11 +126,11 @@ class Aligner:
 
     def _all_equal(self) -> bool:
         """Whether calls and arguments are the expected ones, one by one: the usual case, found without hashing."""
-        criterion, visits = self._criterion, self._visits
-        calls = criterion.expectation.calls
-        if len(calls) != len(visits) or not (criterion.plain or criterion.whole) or [call.name for call in calls] != self._names:
+        criterion = self._criterion
+        if not (criterion.plain or criterion.whole) or criterion.names != self._names:
             return False
-        return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[union-attr]
+        wanted = criterion.expectation.calls
+        return criterion.plain or [call.arguments for call in wanted] == [visit.arguments for visit in self._visits]  # type: ignore[union-attr]
 
     def _by_relation(self, *, any_order: bool) -> Pairs:
         criterion, columns, work = self._criterion, len(self._visits), Steps(_MOST_STEPS)
@@ -153,26 +156,25 @@ class Aligner:
         weights = [self._weight(row, column) for row, column in pairs] if self._criterion.weighed else None
         weight = float(len(pairs)) if weights is None else fsum(weights)
         paired = dict(pairs)
-        missing = _left_over(len(self._criterion.expectation.calls), paired)
-        extra = _left_over(len(self._visits), {*paired.values()})
+        missing, extra = _left_over(self._criterion.names, paired), _left_over(self._names, {*paired.values()})
         misplaced = [] if any_order or not missing or not extra else self._misplaced(missing, extra)
         if misplaced:
             rows, columns = map(set, zip(*misplaced, strict=True))
-            missing, extra = [row for row in missing if row not in rows], [at for at in extra if at not in columns]
+            missing, extra = [each for each in missing if each[1] not in rows], [each for each in extra if each[1] not in columns]
         return Alignment(pairs, weights, weight, missing, extra, misplaced)
 
     def _weight(self, row: int, column: int) -> float:
         return 1.0 if self._relation is None or self._relation.rows is None else self._relation.rows[row][column]
 
-    def _misplaced(self, missing: list[int], extra: list[int]) -> Pairs:
+    def _misplaced(self, missing: Calls, extra: Calls) -> Pairs:
         """Of the calls left over those that agree: each expected one with the first that is still there."""
         expected, words = self._criterion.words, self._words
         if self._criterion.decisive and expected is not None and words is not None:
-            found = _assigned_words([expected.names[row] for row in missing], [words[column] for column in extra])
-            return [(missing[row], extra[column]) for row, column in found]
+            found = _assigned_words([expected.names[row] for _, row in missing], [words[column] for _, column in extra])
+            return [(missing[at][1], extra[to][1]) for at, to in found]
         assert self._relation is not None, "there are calls left on both sides, and words do not decide"
-        left, pairs = bits_of(extra), []
-        for row in missing:
+        left, pairs = bits_of([column for _, column in extra]), []
+        for _, row in missing:
             agreeing = self._relation.masks[row] & left
             if agreeing:
                 column = lowest(agreeing)
@@ -185,26 +187,26 @@ class Aligner:
 
         With `content` arguments and results of what is not matched, or only in part, are shown as well.
         """
-        pairs, weights, wanted, names = alignment.pairs, alignment.weights, self._criterion.expectation.calls, self._names
-        missing = [(wanted[row].name, row) for row in alignment.missing]
-        extra = [(names[column], column) for column in alignment.extra]
-        text = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
+        pairs, weights, misplaced, names = alignment.pairs, alignment.weights, alignment.misplaced, self._names
+        text = f"{len(pairs)} of {plural(len(self._criterion.names), 'expected call')} matched"
         if partial := alignment.weight < len(pairs):
             text += f" (agreement {alignment.weight:.3g})"
-        if missing:
-            text += f"; missing: {listed(missing)}"
-        if extra:
-            text += f"; extra: {listed(extra)}"
-        if alignment.misplaced:
-            text += f"; out of order: {listed([(names[column], column) for _, column in alignment.misplaced])}"
+        if alignment.missing:
+            text += f"; missing: {listed(alignment.missing)}"
+        if alignment.extra:
+            text += f"; extra: {listed(alignment.extra)}"
+        if misplaced:
+            text += f"; out of order: {listed([(names[column], column) for _, column in misplaced])}"
         details: dict[str, Any] = {
-            "matched": [[*pair] for pair in pairs] if weights is None else _with_weights(pairs, weights),
-            "missing": [{"tool": name, "expected": row} for name, row in missing],
-            "extra": [{"tool": name, "actual": column} for name, column in extra],
-            "misplaced": [{"tool": names[column], "expected": row, "actual": column} for row, column in alignment.misplaced],
+            "matched": [[*pair] for pair in pairs],
+            "missing": [{"tool": name, "expected": row} for name, row in alignment.missing],
+            "extra": [{"tool": name, "actual": column} for name, column in alignment.extra],
+            "misplaced": [{"tool": names[column], "expected": row, "actual": column} for row, column in misplaced],
             "seen": listed_names(set(names)),
         }
-        if content and (partial or len(pairs) < max(len(wanted), len(names))):
+        if weights is not None:
+            details["matched"] = [[row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)]
+        if content and (partial or alignment.missing or alignment.extra or misplaced):
             details["content"] = self._content(alignment)
             text += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
         return text, details
@@ -213,12 +215,8 @@ class Aligner:
         wanted, visits = self._criterion.expectation.calls, self._visits
         partial = [pair for pair, weight in zip(alignment.pairs, alignment.weights or (), strict=False) if weight < 1]
         shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
-        shown += [{"expected": row, **_values(wanted[row])} for row in alignment.missing]
-        return shown + [{"actual": column, "found": _values(visits[column])} for column in alignment.extra]
-
-
-def _with_weights(pairs: Pairs, weights: Sequence[float]) -> list[list[Any]]:
-    return [[row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)]
+        shown += [{"expected": row, **_values(wanted[row])} for _, row in alignment.missing]
+        return shown + [{"actual": column, "found": _values(visits[column])} for _, column in alignment.extra]
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:

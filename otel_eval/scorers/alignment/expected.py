@@ -192,6 +192,7 @@ class Criterion:
     """An expectation, prepared to be compared in one way.
 
     Attributes:
+        names: of the expected calls.
         each: what each expected call names.
         required: names of tools with what their expected calls name, each combination once, in order.
         fields: what all expected calls of a name name.
@@ -204,6 +205,7 @@ class Criterion:
 
     expectation: Expectation
     comparison: Comparison
+    names: list[str]
     each: tuple[Fields, ...]
     required: tuple[tuple[str, Fields], ...]
     fields: Mapping[str, Fields]
@@ -227,6 +229,7 @@ def criterion_of(expectation: Expectation, comparison: Comparison) -> Criterion:
     return Criterion(
         expectation,
         comparison,
+        [call.name for call in expectation.calls],
         each,
         required,
         fields,
