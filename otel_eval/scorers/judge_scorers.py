@@ -27,6 +27,7 @@ from otel_eval.scorers.parameters import (
     STRING,
     each_of,
     invalid_value,
+    is_share,
     one_of,
     optional,
     reads,
@@ -109,15 +110,11 @@ def _rubric(key: str, value: Any) -> str:
     """A text, or scores from 0 to 1 and what each stands for, as one text."""
     if not isinstance(value, Mapping):
         return text(key, value)
-    if not value or not all(_is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
+    if not value or not all(is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
         raise invalid_value(
             key, value, "a text, or scores from 0 to 1 with a text each", f"write e.g. {key}: {{0: rude, 1: polite}}"
         )
     return "\n".join(f"{score:g}: {meaning.strip()}" for score, meaning in sorted(value.items()))
-
-
-def _is_share(score: Any) -> bool:
-    return isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
 
 
 @scorer("llm_judge")

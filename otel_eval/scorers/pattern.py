@@ -25,27 +25,10 @@ _INNER: Final = {"$ref": "#/$defs/pattern"}
 _PATTERNS: Final = {"type": "array", "items": _INNER}
 _LIMITS: Final = {"min": {"type": "integer", "minimum": 0}, "max": {"type": ["integer", "null"], "minimum": 0}}
 _TIMES: Final = {"type": "object", "properties": {"of": _INNER, **_LIMITS}, "required": ["of"], "additionalProperties": False}
-_PATTERN: Final = {
-    "$ref": "#/$defs/pattern",
-    "$defs": {
-        "pattern": {
-            "anyOf": [
-                STRING,
-                _PATTERNS,
-                {
-                    "type": "object",
-                    "properties": {
-                        **dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS),
-                        "optional": _INNER,
-                        "repeat": {"anyOf": [_INNER, _TIMES]},
-                        **_LIMITS,
-                    },
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    },
-}
+_LISTS: Final = dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS)
+_REPEATED: Final = {"optional": _INNER, "repeat": {"anyOf": [_INNER, _TIMES]}, **_LIMITS}
+_OBJECT: Final = {"type": "object", "properties": {**_LISTS, **_REPEATED}, "additionalProperties": False}
+_PATTERN: Final = {**_INNER, "$defs": {"pattern": {"anyOf": [STRING, _PATTERNS, _OBJECT]}}}
 _MOST_LISTED: Final = 8
 
 

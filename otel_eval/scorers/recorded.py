@@ -120,7 +120,9 @@ class TimeCost(BaseScorer):
             return end - start if end >= start else Skipped("the run ended before it started", reason="not_recorded")
         calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]
         if not calls:
-            return Skipped("no tool call") if self.of in _WHAT else _never_called(self.of, trajectory)
+            if self.of in _WHAT:
+                return Skipped("no tool call")
+            return Skipped(f"no call of {tool(self.of)}", {"seen": seen(trajectory.calls)})
         intervals = _intervals(calls)
         if isinstance(intervals, Skipped):
             return intervals
@@ -128,10 +130,6 @@ class TimeCost(BaseScorer):
 
 
 _WHAT: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
-
-
-def _never_called(name: str, trajectory: Trajectory) -> Skipped:
-    return Skipped(f"no call of {tool(name)}", {"seen": seen(trajectory.calls)})
 
 
 def _intervals(calls: Sequence[ToolCall]) -> list[Interval] | Skipped:

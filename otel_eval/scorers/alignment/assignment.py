@@ -277,7 +277,8 @@ class UnweightedAssignment:
             if free:
                 column = lowest(free)
                 self._free ^= 1 << column
-                self._hand_on(path, [*ways, column])
+                for owner, owned in zip(path, [*ways, column], strict=True):  # each row hands its column on
+                    self._column[owner], self._owner[owned] = owned, owner
                 return True
             if ahead:
                 self.work.take(_VISIT)
@@ -292,10 +293,6 @@ class UnweightedAssignment:
         # No free column can be reached from these, and never will be: the rows that own them reach only each other's.
         self._open &= ~seen
         return False
-
-    def _hand_on(self, path: list[int], columns: list[int]) -> None:
-        for row, column in zip(path, columns, strict=True):
-            self._column[row], self._owner[column] = column, row
 
     def pairs(self) -> list[tuple[int, int]]:
         """The pairs (row, column), by row."""
