@@ -6,7 +6,6 @@ pair by pair, each pair of different arguments once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -217,24 +216,13 @@ def _holding(
 
 
 def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps) -> dict[Hashable, int]:
-    """For each wanted arguments the bits of the calls all of whose items they have.
-
-    Calls are filed under the item of theirs that the fewest wanted arguments have, and looked at only for these.
-    """
-    count = Counter(item for items in wanted.values() for item in items)
-    filed: dict[Item | None, list[Hashable]] = {}
-    for word, items in had.items():
-        filed.setdefault(min(items, key=count.__getitem__, default=None), []).append(word)
-    found = {}
-    for word, items in wanted.items():
-        columns: list[int] = []
-        for item in (None, *items):
-            work.take(1 + len(filed.get(item, ())))
-            for other in filed.get(item, ()):
-                if had[other] <= items:
-                    columns += places[other]
-        found[word] = bits_of(columns)
-    return found
+    """For each wanted arguments the bits of the calls all of whose items they have: `_holding` with the sides exchanged."""
+    found: list[list[int]] = [[] for _ in wanted]
+    for word, holders in _holding(had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1, work).items():
+        work.take(holders.bit_count())
+        for at in positions(holders):
+            found[at] += places[word]
+    return dict(zip(wanted, map(bits_of, found), strict=True))
 
 
 class _Shares:
