@@ -106,7 +106,9 @@ class Aligner:
         if criterion.plain and expected is not None and expected.masks.keys().isdisjoint(self._names):
             return self._alignment([], any_order=True)  # no call has an expected name
         # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
-        sequential = any_order or self._one_by_one()
+        batches = self._batches
+        one_by_one = (batches is None or len(batches) == len(self._visits)) and not criterion.nested
+        sequential = any_order or one_by_one
         if sequential and self._all_equal():
             return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
         if not criterion.plain:
@@ -118,11 +120,6 @@ class Aligner:
             if criterion.decisive or len(equal) == min(len(self._words), len(expected.names)):
                 return self._alignment(equal, any_order=any_order)
         return self._alignment(self._by_relation(any_order=any_order), any_order=any_order)
-
-    def _one_by_one(self) -> bool:
-        """Whether neither side has a group of several calls."""
-        batches = self._batches
-        return (batches is None or len(batches) == len(self._visits)) and not self._criterion.expectation.nested
 
     def _all_equal(self) -> bool:
         """Whether calls and arguments are the expected ones, one by one: the usual case, found without hashing."""

@@ -35,11 +35,6 @@ class Expectation:
     calls: tuple[Expected, ...]
     groups: tuple[range, ...]
 
-    @property
-    def nested(self) -> bool:
-        """Whether some group has more than one member."""
-        return len(self.groups) < len(self.calls)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -193,6 +188,7 @@ class Criterion:
 
     Attributes:
         names: of the expected calls.
+        nested: whether some group has more than one call.
         each: what each expected call names.
         required: names of tools with what their expected calls name, each combination once, in order.
         fields: what all expected calls of a name name.
@@ -206,6 +202,7 @@ class Criterion:
     expectation: Expectation
     comparison: Comparison
     names: list[str]
+    nested: bool
     each: tuple[Fields, ...]
     required: tuple[tuple[str, Fields], ...]
     fields: Mapping[str, Fields]
@@ -230,6 +227,7 @@ def criterion_of(expectation: Expectation, comparison: Comparison) -> Criterion:
         expectation,
         comparison,
         [call.name for call in expectation.calls],
+        len(expectation.groups) < len(expectation.calls),
         each,
         required,
         fields,
