@@ -92,7 +92,7 @@ class Aligner:
         self._names = [visit.name for visit in visits]
         # None: calls follow one another.
         self._batches = None if not concurrency or is_sequential(visits) else parallel_groups(visits)
-        self._words: Sequence[Hashable] | None = self._names
+        self._words: Sequence[Any] | None = self._names
         self._relation: Relation | None = None  # where words do not decide
 
     def heaviest(self, *, any_order: bool) -> Alignment:
@@ -113,7 +113,7 @@ class Aligner:
             return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
         if not criterion.plain:
             check_recorded(criterion, self._visits)
-            self._words = words_of(criterion, self._visits)
+            self._words = None if expected is None else words_of(criterion, self._visits)
         if sequential and expected is not None and self._words is not None:
             equal = _assigned_words(expected.names, self._words) if any_order else common(expected, self._words)
             # Equal calls weigh 1, the most a pair can: if they pair all of the shorter side, no partial agreement adds anything.
@@ -131,7 +131,7 @@ class Aligner:
 
     def _by_relation(self, *, any_order: bool) -> Pairs:
         criterion, columns, work = self._criterion, len(self._visits), Steps(_MOST_STEPS)
-        relation = self._relation = self._equal_words() or relation_of(criterion, self._visits, work)
+        relation = self._relation = self._equal_words() or relation_of(criterion, self._visits, self._words, work)
         groups, batches = criterion.expectation.groups, self._batches or [range(at, at + 1) for at in range(columns)]
         if relation.rows is None:
             if any_order:
