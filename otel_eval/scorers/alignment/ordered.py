@@ -21,6 +21,7 @@ _PASSED = 3  # numbers that are looked at once more at the cost of a step
 _ROW = 5  # steps for a row of a group
 _SEEN = 4  # bits that are looked at one by one at the cost of a step
 _BIT = 50  # bits that are turned at the cost of a step
+_BLOCK = 512  # rows that are turned at once: the text of more than some is beyond the processor's cache
 
 
 def align_masks_in_order(
@@ -79,8 +80,12 @@ def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
     >>> transpose_bits([0b01, 0b11], 2)
     [3, 2]
     """
-    text = "".join([format(row, f"0{columns}b") for row in reversed(rows)])
-    return [int(text[column::columns] or "0", 2) for column in range(columns - 1, -1, -1)]
+    turned = [0] * columns
+    for first in range(0, len(rows), _BLOCK):
+        text = "".join([format(row, f"0{columns}b") for row in reversed(rows[first : first + _BLOCK])])
+        for column in range(columns):
+            turned[column] |= int(text[columns - 1 - column :: columns], 2) << first
+    return turned
 
 
 def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]:
