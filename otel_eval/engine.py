@@ -311,7 +311,10 @@ class _PreparedEvaluation:
         else:
             # If parts of the run are missing nothing is measured.
             cost = 0 if trajectory.incomplete else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
-            results = [each.result(ids, each.outcome(trajectory, steps, cost)) for each in self._at_once]
+            if steps.allow(cost * len(self._at_once)):  # usually there are enough, and they are taken at once
+                steps.take(cost * len(self._at_once))
+                cost = 0
+            results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
         return _new_report(trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None)
 
@@ -329,12 +332,14 @@ class _PreparedScorer:
         self._evaluation, self._scorer, self._is_own = evaluation, scorer, is_own_scorer(scorer)
         self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
         self._threshold: float | None = getattr(scorer, "applied_threshold", None)
+        self._id_part = _bytes(f"{self._name}\0")
+        self._score: Callable[[Trajectory], Outcome] = scorer.__call__ if self._is_own else self._checked
 
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result that has this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
-        made_of = ids.of(self._name)
-        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_of, threshold)
+        made_id = ids.of(self._id_part)
+        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_id, threshold)
 
     def _deciding(self, outcome: Outcome) -> float | None:
         """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
@@ -349,19 +354,21 @@ class _PreparedScorer:
         evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
         return Pending(self.result(ids, _PENDING), evaluate)
 
-    def outcome(self, trajectory: Trajectory, steps: Steps, cost: int) -> Outcome:
-        """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
+    def scored(self, ids: _ResultIds, trajectory: Trajectory, steps: Steps, cost: int) -> Result:
+        """The result of a run. A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
         try:
             if cost:  # to take no step raises, too, where none is left
                 steps.take(cost)
         except TooLarge as error:
-            return too_large(str(error))
+            return self.result(ids, too_large(str(error)))
         try:
-            if self._is_own:  # to look at an outcome of ours would have it explained before it is needed
-                return self._scorer(trajectory)
-            return checked_outcome(self._scorer(private_copy(trajectory)))
+            outcome = self._score(trajectory)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
-            return failed_from(error)
+            outcome = failed_from(error)
+        return self.result(ids, outcome)
+
+    def _checked(self, trajectory: Trajectory) -> Outcome:
+        return checked_outcome(self._scorer(private_copy(trajectory)))
 
 
 class _ResultIds:
@@ -370,17 +377,18 @@ class _ResultIds:
     def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
         self.revision: Final = revision
         self._shared: Final = blake2b(_bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16)
+        self._end: Final = b"%d" % revision
 
-    def of(self, scorer: str) -> str:
-        """The id of the scorer's result."""
+    def of(self, scorer: bytes) -> str:
+        """The id of the result of a scorer, whose name ends with a zero byte here."""
         made = self._shared.copy()
-        made.update(_bytes(f"{scorer}\0{self.revision}"))
+        made.update(scorer + self._end)
         return made.hexdigest()
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
     """32 hex digits that are the same for the same run, evaluation, scorer and revision, wherever it is scored."""
-    return _ResultIds(trace_id, span_id, evaluation, revision).of(scorer)
+    return _ResultIds(trace_id, span_id, evaluation, revision).of(_bytes(f"{scorer}\0"))
 
 
 def _bytes(text: str) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.scorers.values import text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,15 @@ class Matcher:
         ]
         self._outermost: Final = match.runs == "outermost"
         self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
+        self._looks: Final = bool(self._names or self._attributes)  # at more of a run than whether it is an outermost one
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
-        return next(self.failed(trajectory, draw), None) is None
+        if draw >= self._sample or (self._outermost and not trajectory.outermost):
+            return False
+        return not self._looks or next(self.failed(trajectory, draw), None) is None
 
     def may_apply(self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]) -> bool:
         """Whether a run can meet every condition, of whose own span these names and the attributes are known."""
@@ -119,8 +123,4 @@ def condition(wanted: Any) -> Callable[[Any], bool]:
         # The types are compared because `True == 1` in Python, and a user who writes true does not mean the number 1.
         return lambda value: type(value) is type(wanted) and value == wanted
     fits = glob_matcher(wanted)
-    return lambda value: bool(fits(_text(value)))
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return lambda value: bool(fits(text_of(value)))

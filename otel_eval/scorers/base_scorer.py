@@ -144,6 +144,25 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What a scorer reads, and so what must be known of a run.
+
+    Attributes:
+        needs: what must be read beyond names, times and errors of the calls, see `Scorer`.
+        attributes: those that must be in `Trajectory.attributes`.
+        calls: whether there is no result where the instrumentation records no tool calls.
+        failures: whether there is no result where it is unknown whether a call failed.
+        tools: the tools that the scorer's own parameters name.
+    """
+
+    needs: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    calls: bool = True
+    failures: bool = False
+    tools: ToolNames = field(default=ToolNames())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaseScorer:
     """Base of the built-in scorers and of `FunctionScorer`.
 
@@ -164,18 +183,22 @@ class BaseScorer:
     tools: Selection = field(default=Selection(), metadata=reads(selection))
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
+    _requires: Requirements = field(init=False, repr=False, compare=False)
     _takes_all: bool = field(init=False, repr=False, compare=False)  # no call is left out
     _needs_failures: bool = field(init=False, repr=False, compare=False)  # it must be known of each call whether it failed
+    _least: float | None = field(init=False, repr=False, compare=False)  # value that passes, as `applied_threshold`
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
         self._set("_takes_all", self.keeps is None and self.failed_calls == "include")
-        self._set("_needs_failures", self.reads_failures or self.failed_calls == "exclude")
         if self.threshold is None:
             self._set("threshold", self.default_threshold)
+        self._set("_least", self.applied_threshold)
         if not self.name:
             self._set("name", self.type)
         self.prepare()
+        self._set("_requires", self.requires())
+        self._set("_needs_failures", self._requires.failures or self.failed_calls == "exclude")
 
     def _set(self, key: str, value: Any) -> None:
         object.__setattr__(self, key, value)
@@ -197,35 +220,29 @@ class BaseScorer:
         """The least value that passes, `strict` considered; None where something else decides."""
         return 1.0 if self.strict else self.threshold
 
+    def requires(self) -> Requirements:
+        """What it reads; asked once, when everything is prepared."""
+        return Requirements()
+
     @property
     def reads_calls(self) -> bool:
         """Whether it has no result where the instrumentation records no tool calls."""
-        return True
-
-    @property
-    def reads_failures(self) -> bool:
-        """Whether it has no result where it is unknown whether a call failed."""
-        return False
+        return self._requires.calls
 
     @property
     def needs(self) -> frozenset[str]:
         """What must be read beyond names, times and errors of the calls."""
-        return frozenset()
+        return self._requires.needs
 
     @property
     def attribute_keys(self) -> frozenset[str]:
         """The attributes that must be in `Trajectory.attributes`."""
-        return frozenset()
+        return self._requires.attributes
 
     @property
     def tool_names(self) -> ToolNames:
         """The tools that the parameters name."""
-        return ToolNames(optional=self.tools.include, forbidden=self.tools.exclude) | self.named_tools
-
-    @property
-    def named_tools(self) -> ToolNames:
-        """The tools that the scorer's own parameters name."""
-        return ToolNames()
+        return ToolNames(optional=self.tools.include, forbidden=self.tools.exclude) | self._requires.tools
 
     @property
     def suggestions(self) -> tuple[str, ...]:
@@ -242,7 +259,7 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self.to_outcome(self.find(self.select_calls(trajectory)))
+            return self.to_outcome(self.find(trajectory if self._takes_all else self.select_calls(trajectory)))
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
 
@@ -287,15 +304,14 @@ class BaseScorer:
         value += 0.0  # a float, and never -0.0
         if self.strict:
             value = 1.0 if value == 1 else 0.0
-            passed = value == 1
-        else:
-            passed = self.passes(value, found)
+        threshold = self._least
+        passed = self.passes(found) if threshold is None else value >= threshold
         return _new_scored(value, passed, found.explanation, found.details)
 
-    def passes(self, value: float, found: Finding) -> bool:
-        """Whether a value passes where the scorer is not `strict`."""
+    def passes(self, found: Finding) -> bool:
+        """Whether a run passes where no threshold decides."""
         del found
-        return self.threshold is not None and value >= self.threshold
+        return False
 
 
 def is_coroutine_function(function: object) -> bool:

@@ -13,6 +13,7 @@ from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
     BaseScorer,
     Finding,
+    Requirements,
     checked_outcome,
     failed_from,
     in_range,
@@ -225,6 +226,10 @@ class FunctionScorer(AskingScorer):
     def prepare(self) -> None:
         """See whether it is a coroutine function: such a one may take its time."""
         self._set("asynchronous", is_coroutine_function(self.function))
+
+    def requires(self) -> Requirements:
+        """As registered."""
+        return Requirements(needs=self.needs, calls=self.reads_calls)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Call the function; a coroutine is run to its end."""

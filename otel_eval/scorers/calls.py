@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import TooLarge
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment import Aligner, explained
+from otel_eval.scorers.alignment import Aligner
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, NotRecorded, calls, criterion_of, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import STRINGS, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
@@ -66,22 +66,14 @@ class Matching(BaseScorer):
         """What is compared beside names."""
         return Comparison()
 
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The reference's attribute."""
-        return frozenset({self.reference.key}) if self.reference else frozenset()
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Arguments and results where they are compared or shown."""
-        compared = self.compared
-        arguments = {"arguments"} if compared.arguments or self.include_content else set()
-        return frozenset(arguments | ({"results"} if compared.results or self.include_content else set()))
-
-    @property
-    def named_tools(self) -> ToolNames:
-        """The tools of the inline expectation."""
-        return ToolNames(required=tuple(call.name for call in self.expected.calls)) if self.expected else ToolNames()
+    def requires(self) -> Requirements:
+        """Arguments and results where they are compared or shown, the reference's attribute, calls of the expected tools."""
+        compared = {"arguments": self.compared.arguments, "results": self.compared.results}
+        return Requirements(
+            needs=frozenset(part for part, how in compared.items() if how or self.include_content),
+            attributes=frozenset({self.reference.key} if self.reference else ()),
+            tools=ToolNames(required=tuple(call.name for call in self.expected.calls) if self.expected else ()),
+        )
 
     def prepare(self) -> None:
         """Check that there is an expectation, inline or by reference."""
@@ -101,18 +93,18 @@ class Matching(BaseScorer):
         if not isinstance(criterion, Criterion):
             assert criterion is not None, "there is one or the other"
             return criterion
-        expectation, visits, match = criterion.expectation, self.compared_calls(trajectory), self.match
-        wanted, made, any_order = len(expectation.calls), len(visits), match == "any_order"
-        matcher = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
+        visits, match = self.compared_calls(trajectory), self.match
+        wanted, made, any_order = len(criterion.expectation.calls), len(visits), match == "any_order"
+        aligner = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
         try:
-            alignment = matcher.heaviest(any_order=any_order)
-            value = float(matcher.fits()) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
+            alignment = aligner.heaviest(any_order=any_order)
         except NotRecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
         except TooLarge:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
+        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
-        return Finding(value, *explained(alignment, expectation, visits, content=self.include_content))
+        return Finding(value, *aligner.explained(alignment, content=self.include_content))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""
@@ -196,20 +188,12 @@ class ExecutionOrder(Matching):
     match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
     of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
 
-    @property
-    def reads_calls(self) -> bool:
-        """Only of tools."""
-        return self.of == "tools"
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The spans, if they are what is looked at."""
-        return frozenset({"spans"}) if self.of == "spans" else frozenset()
-
-    @property
-    def named_tools(self) -> ToolNames:
-        """The expected tools; spans are none."""
-        return super(ExecutionOrder, self).named_tools if self.of == "tools" else ToolNames()
+    def requires(self) -> Requirements:
+        """Calls of the expected tools, or spans, which are none."""
+        required = Matching.requires(self)
+        if self.of == "tools":
+            return replace(required, needs=frozenset())
+        return Requirements(needs=frozenset({"spans"}), attributes=required.attributes, calls=False)
 
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """Calls, or spans of the names wanted."""

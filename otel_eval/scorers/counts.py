@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.globs import glob_matcher
 from otel_eval.model import Outcome, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import count, invalid_value, optional, patterns, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, listed_names, plural, seen, tool
@@ -113,16 +113,16 @@ class ToolCallCount(BaseScorer):
 
     criteria: tuple[CallCount, ...] = field(metadata=reads(read_criteria))
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """By what no call at all means: a broken criterion, the only way to keep it, or neither."""
+    def requires(self) -> Requirements:
+        """The tools by what no call at all means: a broken criterion, the only way to keep it, or neither."""
         never = {name: _OPERATORS[sign](0, expected) for name, sign, expected in self.criteria}
         once = {name: _OPERATORS[sign](1, expected) for name, sign, expected in self.criteria}
-        return ToolNames(
+        tools = ToolNames(
             required=tuple(name for name in never if not never[name]),
             optional=tuple(name for name in never if never[name] and once[name]),
             forbidden=tuple(name for name in never if never[name] and not once[name]),
         )
+        return Requirements(tools=tools)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Count and compare."""
@@ -161,10 +161,9 @@ class ForbiddenTools(BaseScorer):
 
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """The forbidden ones."""
-        return ToolNames(forbidden=self.patterns)
+    def requires(self) -> Requirements:
+        """Calls, none of them of these tools."""
+        return Requirements(tools=ToolNames(forbidden=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
@@ -198,10 +197,9 @@ class RequiredTools(BaseScorer):
 
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """The required ones."""
-        return ToolNames(required=self.patterns)
+    def requires(self) -> Requirements:
+        """Calls of these tools."""
+        return Requirements(tools=ToolNames(required=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for what was never called."""
@@ -238,15 +236,10 @@ class StepEfficiency(BaseScorer):
     max_model_calls: int | None = field(default=None, metadata=reads(optional(count("model calls", 10))))
     max_tokens: int | None = field(default=None, metadata=reads(optional(count("tokens", 20000))))
 
-    @property
-    def reads_calls(self) -> bool:
-        """Only where calls have a budget."""
-        return self.max_calls is not None
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The sums of tokens, if they have a budget."""
-        return frozenset() if self.max_tokens is None else frozenset({"tokens"})
+    def requires(self) -> Requirements:
+        """Calls, and the sums of tokens, only where they have a budget."""
+        needs = frozenset[str]() if self.max_tokens is None else frozenset({"tokens"})
+        return Requirements(needs=needs, calls=self.max_calls is not None)
 
     def prepare(self) -> None:
         """Some budget must be given."""
@@ -293,7 +286,9 @@ class ToolErrors(BaseScorer):
     '1 of 2 calls failed: open (1)'
     """
 
-    reads_failures: ClassVar[bool] = True
+    def requires(self) -> Requirements:
+        """Of each call whether it failed."""
+        return Requirements(failures=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Count the errors."""
@@ -328,9 +323,11 @@ class ErrorRecovery(BaseScorer):
     0.0
     """
 
-    reads_failures: ClassVar[bool] = True
-
     within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))
+
+    def requires(self) -> Requirements:
+        """Of each call whether it failed."""
+        return Requirements(failures=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look from each failure for the next success of its tool, from the last call backwards."""

@@ -20,6 +20,7 @@ from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, ToolCall, Traj
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, failed_from, is_coroutine_function, run_coroutine
 from otel_eval.scorers.parameters import STRING, flag, invalid_value, optional, reads, share, text, with_schema
 from otel_eval.scorers.registry import import_path
+from otel_eval.scorers.values import strict_json
 
 Judge = Callable[[str], Awaitable[str]]
 """Takes a prompt and answers it."""
@@ -143,7 +144,7 @@ def parse_reply(answer: object, schema: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(answer, str):
         raise JudgeError("judge_malformed", f"the judge returned a {type(answer).__name__}, not text")
     try:
-        reply = json.loads(answer, parse_constant=_no_number)
+        reply = strict_json(answer)
     except (ValueError, RecursionError):
         raise JudgeError("judge_malformed", "the judge's answer is not JSON") from None
     if not isinstance(reply, dict):
@@ -176,10 +177,6 @@ def _fits(value: Any, rule: Mapping[str, Any]) -> bool:
         return any(_fits(value, each) for each in rule["anyOf"])
     fits = isinstance(value, _TYPES[rule["type"]]) and (rule["type"] == "boolean" or not isinstance(value, bool))
     return fits and ("items" not in rule or all(_fits(each, rule["items"]) for each in value))
-
-
-def _no_number(word: str) -> Any:
-    raise ValueError(word)  # NaN and infinities are no JSON
 
 
 SCORE: Final[Mapping[str, Any]] = {

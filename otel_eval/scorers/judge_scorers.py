@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
-from otel_eval.scorers.base_scorer import Finding
+from otel_eval.scorers.base_scorer import Finding, Requirements
 from otel_eval.scorers.calls import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.judge import (
     AskingScorer,
@@ -27,6 +27,7 @@ from otel_eval.scorers.parameters import (
     STRING,
     each_of,
     invalid_value,
+    is_share,
     one_of,
     optional,
     reads,
@@ -82,16 +83,13 @@ class AnswerAccuracy(JudgeScorer):
     0.5
     """
 
-    reads_calls: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset({"content"})  # the run's input and output
-
     question: str = field(default="question", metadata=reads(text))
     answer: str | Reference = field(default="answer", metadata=reads(_answer))
 
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The attributes that may hold question and answer."""
-        return frozenset({self.question, self.answer.key if isinstance(self.answer, Reference) else self.answer})
+    def requires(self) -> Requirements:
+        """The run's input and output, and the attributes that may hold question and answer."""
+        answer = self.answer.key if isinstance(self.answer, Reference) else self.answer
+        return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.question, answer}), calls=False)
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
         """The question, the reference answer and the answer."""
@@ -112,15 +110,11 @@ def _rubric(key: str, value: Any) -> str:
     """A text, or scores from 0 to 1 and what each stands for, as one text."""
     if not isinstance(value, Mapping):
         return text(key, value)
-    if not value or not all(_is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
+    if not value or not all(is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
         raise invalid_value(
             key, value, "a text, or scores from 0 to 1 with a text each", f"write e.g. {key}: {{0: rude, 1: polite}}"
         )
     return "\n".join(f"{score:g}: {meaning.strip()}" for score, meaning in sorted(value.items()))
-
-
-def _is_share(score: Any) -> bool:
-    return isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
 
 
 @scorer("llm_judge")
@@ -151,10 +145,12 @@ class LlmJudge(JudgeScorer):
     1.0
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"arguments", "results", "content"})  # all that is shown
-
     criteria: str = field(metadata=reads(text))
     rubric: str | None = field(default=None, metadata=reads(_rubric))
+
+    def requires(self) -> Requirements:
+        """All that is shown."""
+        return Requirements(needs=frozenset({"arguments", "results", "content"}))
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
         """The criteria, the rubric and the run."""
@@ -260,16 +256,11 @@ class ToolCorrectness(AskingScorer, Matching):
         """Whether a judge is asked."""
         return bool(self.available_tools)
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """The expected tools, and those that were available."""
-        available = tuple(tool["name"] for tool in self.available_tools)
-        return super(ToolCorrectness, self).named_tools | ToolNames(forbidden=available)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What is compared; the run's input where a judge is asked."""
-        return super(ToolCorrectness, self).needs | ({"content"} if self.available_tools else set())
+    def requires(self) -> Requirements:
+        """What is compared, and where a judge is asked the run's input; calls of the expected tools, out of those available."""
+        required, available = Matching.requires(self), tuple(tool["name"] for tool in self.available_tools)
+        needs = required.needs | ({"content"} if available else set())
+        return replace(required, needs=needs, tools=required.tools | ToolNames(forbidden=available))
 
     @property
     def compared(self) -> Comparison:

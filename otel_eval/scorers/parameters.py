@@ -81,10 +81,15 @@ def flag(key: str, value: Any) -> bool:
     return value
 
 
+def is_share(value: Any) -> bool:
+    """Whether it is a number in [0, 1]."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
 @with_schema({"type": "number", "minimum": 0, "maximum": 1})
 def share(key: str, value: Any) -> float:
     """A number in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not is_share(value):
         raise invalid_value(key, value, "a number from 0 to 1", f"write e.g. {key}: 0.5")
     return float(value)
 

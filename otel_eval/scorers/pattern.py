@@ -10,7 +10,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.partial_order import parallel_groups
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, TooManyOrders, fewest_edits
 from otel_eval.scorers.parameters import STRING, check_keys, count, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
@@ -25,27 +25,10 @@ _INNER: Final = {"$ref": "#/$defs/pattern"}
 _PATTERNS: Final = {"type": "array", "items": _INNER}
 _LIMITS: Final = {"min": {"type": "integer", "minimum": 0}, "max": {"type": ["integer", "null"], "minimum": 0}}
 _TIMES: Final = {"type": "object", "properties": {"of": _INNER, **_LIMITS}, "required": ["of"], "additionalProperties": False}
-_PATTERN: Final = {
-    "$ref": "#/$defs/pattern",
-    "$defs": {
-        "pattern": {
-            "anyOf": [
-                STRING,
-                _PATTERNS,
-                {
-                    "type": "object",
-                    "properties": {
-                        **dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS),
-                        "optional": _INNER,
-                        "repeat": {"anyOf": [_INNER, _TIMES]},
-                        **_LIMITS,
-                    },
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    },
-}
+_LISTS: Final = dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS)
+_REPEATED: Final = {"optional": _INNER, "repeat": {"anyOf": [_INNER, _TIMES]}, **_LIMITS}
+_OBJECT: Final = {"type": "object", "properties": {**_LISTS, **_REPEATED}, "additionalProperties": False}
+_PATTERN: Final = {**_INNER, "$defs": {"pattern": {"anyOf": [STRING, _PATTERNS, _OBJECT]}}}
 _MOST_LISTED: Final = 8
 
 
@@ -214,10 +197,9 @@ class TrajectoryPattern(BaseScorer):
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """The tools of the pattern."""
-        return ToolNames(optional=tuple(sorted(self.pattern.names)))
+    def requires(self) -> Requirements:
+        """Calls, also of the tools of the pattern."""
+        return Requirements(tools=ToolNames(optional=tuple(sorted(self.pattern.names))))
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Search the nearest word."""

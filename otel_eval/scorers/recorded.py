@@ -11,12 +11,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.alignment.partial_order import is_timed
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import STRING, count, invalid_value, optional, positive, reads, text, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, seen, tool
@@ -86,26 +86,18 @@ class TimeCost(BaseScorer):
     max_ms: float = field(default=30000, metadata=reads(positive("milliseconds", 30000)))
     of: str = field(default="run", metadata=reads(text))
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """The tool whose calls are timed."""
-        return ToolNames() if self.of in _WHAT else ToolNames(optional=(self.of,))
+    def requires(self) -> Requirements:
+        """Calls, also of the tool that is named, unless it is about the run's own span."""
+        return Requirements(calls=self.of != "run", tools=ToolNames(optional=() if self.of in _WHAT else (self.of,)))
 
     @property
     def default_threshold(self) -> None:
         """None: the elapsed time decides."""
         return
 
-    def passes(self, value: float, found: Finding) -> bool:
-        """By the threshold where one was given, else by the elapsed time."""
-        if self.threshold is None:
-            return bool(found.details["elapsed_ms"] <= self.max_ms)
-        return value >= self.threshold
-
-    @property
-    def reads_calls(self) -> bool:
-        """Unless it is about the run's own span."""
-        return self.of != "run"
+    def passes(self, found: Finding) -> bool:
+        """By the elapsed time."""
+        return bool(found.details["elapsed_ms"] <= self.max_ms)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Measure what `of` names."""
@@ -128,7 +120,9 @@ class TimeCost(BaseScorer):
             return end - start if end >= start else Skipped("the run ended before it started", reason="not_recorded")
         calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]
         if not calls:
-            return Skipped("no tool call") if self.of in _WHAT else _never_called(self.of, trajectory)
+            if self.of in _WHAT:
+                return Skipped("no tool call")
+            return Skipped(f"no call of {tool(self.of)}", {"seen": seen(trajectory.calls)})
         intervals = _intervals(calls)
         if isinstance(intervals, Skipped):
             return intervals
@@ -136,10 +130,6 @@ class TimeCost(BaseScorer):
 
 
 _WHAT: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
-
-
-def _never_called(name: str, trajectory: Trajectory) -> Skipped:
-    return Skipped(f"no call of {tool(name)}", {"seen": seen(trajectory.calls)})
 
 
 def _intervals(calls: Sequence[ToolCall]) -> list[Interval] | Skipped:
@@ -191,23 +181,12 @@ class TrajectoryStructure(BaseScorer):
     steps: str | None = field(default=None, metadata=reads(optional(text)))
     required: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def reads_calls(self) -> bool:
-        """Unless it is about steps."""
-        return self.steps is None
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What is required of calls; the run's output for steps."""
+    def requires(self) -> Requirements:
+        """What is required of calls; for steps the run's output, and the attribute that may hold them."""
         if self.steps is not None:
-            return frozenset({"content"})
-        needs = {"results"} & {f"{key}s" for key in self.required}
-        return frozenset(needs | ({"arguments"} if {"arguments", "call_id"} & {*self.required} else set()))
-
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The attribute that may hold the steps."""
-        return frozenset({self.steps} if self.steps else ())
+            return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.steps}), calls=False)
+        needs = {"result": "results", "arguments": "arguments", "call_id": "arguments"}
+        return Requirements(needs=frozenset(needs[key] for key in self.required if key in needs))
 
     def prepare(self) -> None:
         """Default the keys, and refuse those that no call can have."""
@@ -308,16 +287,12 @@ class LabelDistribution(BaseScorer):
     {'label': 'refund'}
     """
 
-    reads_calls: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset({"content"})  # the run's input and output
-
     label: str = field(metadata=reads(text))
     window: int = field(default=1000, metadata=reads(count("runs", 1000)))
 
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The attribute that may hold the label."""
-        return frozenset({self.label})
+    def requires(self) -> Requirements:
+        """The attribute that may hold the label, the run's input and output."""
+        return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.label}), calls=False)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Record the label."""

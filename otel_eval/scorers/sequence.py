@@ -16,7 +16,7 @@ from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.globs import glob_matcher
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import STRINGS, count, each_of, flag, invalid_value, one_of, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
@@ -107,10 +107,9 @@ class Precedence(BaseScorer):
     rules: tuple[OrderRule, ...] = field(metadata=reads(read_rules))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
 
-    @property
-    def named_tools(self) -> ToolNames:
-        """Both tools of each rule."""
-        return ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools))
+    def requires(self) -> Requirements:
+        """Calls, also of both tools of each rule."""
+        return Requirements(tools=ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools)))
 
     @property
     def suggestions(self) -> tuple[str, ...]:
@@ -177,28 +176,37 @@ def _unanswered(
     return sorted(lost + late)
 
 
-def _keys(calls: Sequence[ToolCall], *, ignore_arguments: bool) -> list[Hashable] | None:
-    """What makes calls identical: name and arguments; None where arguments are wanted and one was not recorded."""
-    if ignore_arguments:
-        return [call.name for call in calls]
-    if any(call.arguments is UNRECORDED for call in calls):
-        return None
-    unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
-    if any(call.name in unnamed and type(call.arguments) is not Unnamed for call in calls):
-        return None
-    return [(call.name, hashable(call.arguments)) for call in calls]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdenticalCalls(BaseScorer):
+    """Base of the scorers that look for identical calls.
+
+    Attributes:
+        ignore_arguments: `true`: calls of one tool are identical whatever their arguments.
+    """
+
+    ignore_arguments: bool = field(default=False, metadata=reads(flag))
+
+    def requires(self) -> Requirements:
+        """Arguments, unless they are ignored."""
+        return Requirements(needs=frozenset(() if self.ignore_arguments else {"arguments"}))
+
+    def keys_of(self, calls: Sequence[ToolCall]) -> list[Hashable] | Skipped:
+        """What makes calls identical."""
+        if self.ignore_arguments:
+            return [call.name for call in calls]
+        unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
+        if any(call.arguments is UNRECORDED or (call.name in unnamed and type(call.arguments) is not Unnamed) for call in calls):
+            return Skipped("arguments not recorded", reason="not_recorded")
+        return [(call.name, hashable(call.arguments)) for call in calls]
 
 
 @scorer("redundant_calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedundantCalls(BaseScorer):
+class RedundantCalls(IdenticalCalls):
     """How few calls repeat an identical earlier one. 1 (none does) is best, range 0-1.
 
     1 - repeated calls / calls; identical are calls of one tool with equal arguments. Details: `repeated` [[position, first
     position], …]. Skipped: no call; some arguments were not recorded.
-
-    Attributes:
-        ignore_arguments: `true`: calls of one tool are identical whatever their arguments.
 
     Example:
         {type: redundant_calls}
@@ -208,21 +216,14 @@ class RedundantCalls(BaseScorer):
     0.5
     """
 
-    ignore_arguments: bool = field(default=False, metadata=reads(flag))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Arguments, unless they are ignored."""
-        return frozenset() if self.ignore_arguments else frozenset({"arguments"})
-
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Count what was made before."""
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
-        keys = _keys(calls, ignore_arguments=self.ignore_arguments)
-        if keys is None:
-            return Skipped("arguments not recorded", reason="not_recorded")
+        keys = self.keys_of(calls)
+        if isinstance(keys, Skipped):
+            return keys
         first: dict[Hashable, int] = {}
         earlier = [first.setdefault(key, position) for position, key in enumerate(keys)]
         repeated = [[position, before] for position, before in enumerate(earlier) if before != position]
@@ -242,7 +243,7 @@ class _Repetition(NamedTuple):
 
 @scorer("loop_detection")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopDetection(BaseScorer):
+class LoopDetection(IdenticalCalls):
     """Whether a run goes round in circles: 1 (good) if not, 0 if so.
 
     0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in a row; identical as for
@@ -252,7 +253,6 @@ class LoopDetection(BaseScorer):
     Attributes:
         max_repeats: how often in a row a cycle may be repeated.
         max_cycle: the longest cycle looked for, in calls.
-        ignore_arguments: `true`: calls of one tool are identical whatever their arguments.
 
     Example:
         {type: loop_detection, max_repeats: 3}
@@ -265,21 +265,15 @@ class LoopDetection(BaseScorer):
 
     max_repeats: int = field(default=3, metadata=reads(count("repetitions", 3)))
     max_cycle: int = field(default=4, metadata=reads(count("calls", 4)))
-    ignore_arguments: bool = field(default=False, metadata=reads(flag))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Arguments, unless they are ignored."""
-        return frozenset() if self.ignore_arguments else frozenset({"arguments"})
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look for cycles of each length; without one among the names there is none among the calls."""
         calls = trajectory.calls
         loops = self._loops([call.name for call in calls])
         if loops and not self.ignore_arguments:
-            keys = _keys(calls, ignore_arguments=False)
-            if keys is None:
-                return Skipped("arguments not recorded", reason="not_recorded")
+            keys = self.keys_of(calls)
+            if isinstance(keys, Skipped):
+                return keys
             loops = self._loops(keys)
         loops_found = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
         explained = [

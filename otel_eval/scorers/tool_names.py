@@ -90,7 +90,7 @@ class _Evaluation:
     def unseen(self) -> list[str]:
         """Required and optional names that no call had, each once, the required ones first."""
         named = dict.fromkeys((*self.names.required, *self.names.optional))
-        return [name for name in named if name not in self.reported and not _occurs(name, self.seen)]
+        return [name for name in named if name not in self.reported and not any(_matches(name, seen) for seen in self.seen)]
 
     def unmentioned(self) -> list[str]:
         """Names of calls that no policy mentions."""
@@ -154,10 +154,6 @@ def _called(seen: set[str]) -> str:
     shown: Sequence[str] = sorted(seen)
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return f"; called were {', '.join(shown[:8])}{more}" if shown else "; no tool was called at all"
-
-
-def _occurs(name: str, seen: set[str]) -> bool:
-    return name in seen or any(_matches(name, each) for each in seen)
 
 
 def _matches(name: str, seen: str) -> bool:

@@ -93,7 +93,7 @@ def decode_json(value: Any) -> Any:
     """
     while isinstance(value, str):
         try:
-            value = json.loads(value, parse_constant=_refused)
+            value = strict_json(value)
         except (ValueError, RecursionError):
             return value
     return value
@@ -101,6 +101,15 @@ def decode_json(value: Any) -> Any:
 
 def _refused(constant: str) -> Any:
     raise ValueError(constant)
+
+
+strict_json: Final = json.JSONDecoder(parse_constant=_refused).decode
+"""The value that a JSON text spells; raises `ValueError` for NaN and infinities as well, which are no JSON."""
+
+
+def text_of(value: Any) -> str:
+    """A scalar as text, true and false as they are written in YAML and JSON."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def hashable(value: Any) -> Hashable:
@@ -179,7 +188,7 @@ class Reference:
     def key_of(self, trajectory: Trajectory) -> str | None:
         """The key of the run's record; None if there are no records or the run did not record a key."""
         value = trajectory.attributes.get(self.key)
-        return None if self.records is None or value is None else _text(value)
+        return None if self.records is None or value is None else text_of(value)
 
     def of(self, trajectory: Trajectory) -> Any:
         """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
@@ -188,7 +197,7 @@ class Reference:
             return _none(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
         if value is UNRECORDED:
             return _none(self._no("not recorded"))
-        record: Any = self.records(_text(value))
+        record: Any = self.records(text_of(value))
         if record is None:
             return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
@@ -231,10 +240,6 @@ def _none(why: str) -> Skipped:
     return Skipped(why, reason="no_reference")
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 _IN_DATASET: Final = {
     "type": "object",
     "properties": {"dataset": {"type": ["string", "object"]}, "key": STRING, "field": STRING, "column": STRING},
@@ -271,7 +276,7 @@ def _within(where: str, dataset: Any, *, key: str, field: str = "expected", colu
         raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
     if isinstance(dataset, Mapping):
         # Kept as it is, so that it may change; YAML's keys may be numbers.
-        by_text = dataset if all(isinstance(each, str) for each in dataset) else {_text(k): v for k, v in dataset.items()}
+        by_text = dataset if all(isinstance(each, str) for each in dataset) else {text_of(k): v for k, v in dataset.items()}
         return Reference(key, by_text.get, field)
     remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of keys to records"
     raise ConfigError(f"{where}.dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")

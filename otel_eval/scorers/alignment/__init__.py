@@ -12,9 +12,8 @@ positions count from 0 among the calls that are looked at.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import fsum
 from typing import Any, Final
 
@@ -22,13 +21,14 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
-from otel_eval.scorers.alignment.expected import Criterion, Expectation, check_recorded, words_of
+from otel_eval.scorers.alignment.expected import Criterion, check_recorded, words_of
 from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups
-from otel_eval.scorers.tool_names import listed, plural, seen, shortened
+from otel_eval.scorers.tool_names import listed, listed_names, plural, shortened
 
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
+Calls = list[tuple[str, int]]  # names and positions
 _MOST_CONTENT: Final = 400
 
 
@@ -40,73 +40,30 @@ class Alignment:
         pairs: (expected, actual), in order of expectation.
         weights: what each pair weighs; None where names alone are compared: each weighs 1.
         weight: their sum.
-        missing, extra: expected and actual calls in no pair, but for misplaced ones.
+        missing, extra: names and positions of expected and actual calls in no pair, but for misplaced ones.
         misplaced: pairs of an expected call that is missing and an extra one that agrees in all but its place.
     """
 
     pairs: Pairs
     weights: list[float] | None
     weight: float
-    missing: list[int]
-    extra: list[int]
+    missing: Calls
+    extra: Calls
     misplaced: Pairs
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether every call is in a pair that weighs 1, so that both sides are equal in some order that the groups allow."""
+        if self.missing or self.extra or self.misplaced:
+            return False
+        return self.weights is None or all(weight == 1 for weight in self.weights)
 
-def left_over(count: int, paired: Sequence[int]) -> list[int]:
-    """The positions below `count` that are in no pair.
 
-    >>> left_over(4, [2, 0])
-    [1, 3]
-    """
-    if len(paired) == count:
+def _left_over(names: Sequence[str], paired: Collection[int]) -> Calls:
+    """The calls that are in no pair."""
+    if len(paired) == len(names):
         return []
-    left = set(range(count))
-    left.difference_update(paired)
-    return sorted(left)
-
-
-def explained(alignment: Alignment, expectation: Expectation, visits: Sequence[TimedCall], *, content: bool) -> Reasons:
-    """Explanation and details of an alignment.
-
-    With `content` arguments and results of what is not matched, or only in part, are shown as well.
-    """
-    pairs, wanted = alignment.pairs, expectation.calls
-    partial = alignment.weight < len(pairs)
-    text = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
-    if partial:
-        text += f" (agreement {alignment.weight:.3g})"
-    missing, extra, misplaced = alignment.missing, alignment.extra, alignment.misplaced
-    details: dict[str, Any] = {
-        "matched": _matched(alignment),
-        "missing": [{"tool": wanted[row].name, "expected": row} for row in missing],
-        "extra": [{"tool": visits[column].name, "actual": column} for column in extra],
-        "misplaced": [{"tool": visits[column].name, "expected": row, "actual": column} for row, column in misplaced],
-        "seen": seen(visits),
-    }
-    if missing:
-        text += f"; missing: {listed([(wanted[row].name, row) for row in missing])}"
-    if extra:
-        text += f"; extra: {listed([(visits[column].name, column) for column in extra])}"
-    if misplaced:
-        text += f"; out of order: {listed([(visits[column].name, column) for _, column in misplaced])}"
-    if content and (partial or len(pairs) < max(len(wanted), len(visits))):
-        details["content"] = _content(expectation, visits, alignment)
-        text += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
-    return text, details
-
-
-def _matched(alignment: Alignment) -> list[list[Any]]:
-    if alignment.weights is None:
-        return list(map(list, alignment.pairs))
-    return [[row, column, weight] for (row, column), weight in zip(alignment.pairs, alignment.weights, strict=True)]
-
-
-def _content(expectation: Expectation, visits: Sequence[TimedCall], alignment: Alignment) -> list[dict[str, Any]]:
-    partial = [pair for pair, weight in zip(alignment.pairs, alignment.weights or (), strict=False) if weight < 1]
-    wanted = expectation.calls
-    shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
-    shown += [{"expected": row, **_values(wanted[row])} for row in alignment.missing]
-    return shown + [{"actual": column, "found": _values(visits[column])} for column in alignment.extra]
+    return [(name, position) for position, name in enumerate(names) if position not in paired]
 
 
 def _values(call: Any) -> dict[str, Any]:
@@ -133,8 +90,10 @@ class Aligner:
         self._criterion = criterion
         self._visits = visits
         self._names = [visit.name for visit in visits]
-        self._batches = None if not concurrency or is_sequential(visits) else _parallel(visits)
-        self._work = Steps(_MOST_STEPS)
+        # None: calls follow one another.
+        self._batches = None if not concurrency or is_sequential(visits) else parallel_groups(visits)
+        self._words: Sequence[Any] | None = self._names
+        self._relation: Relation | None = None  # where words do not decide
 
     def heaviest(self, *, any_order: bool) -> Alignment:
         """The heaviest alignment in the order of both sides, or the heaviest assignment.
@@ -143,125 +102,76 @@ class Aligner:
             NotRecorded: arguments or results are compared that a same-named call did not record.
             TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
         """
-        criterion = self._criterion
-        if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._names):
+        criterion, expected = self._criterion, self._criterion.words
+        if criterion.plain and expected is not None and expected.masks.keys().isdisjoint(self._names):
             return self._alignment([], any_order=True)  # no call has an expected name
         # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
-        sequential = any_order or self._one_by_one
+        batches = self._batches
+        one_by_one = (batches is None or len(batches) == len(self._visits)) and not criterion.nested
+        sequential = any_order or one_by_one
         if sequential and self._all_equal():
             return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
         if not criterion.plain:
             check_recorded(criterion, self._visits)
-        words = self._words
-        if sequential and words is not None and criterion.words is not None:
-            equal = _assigned_words(criterion.words.names, words) if any_order else common(criterion.words, words)
+            self._words = None if expected is None else words_of(criterion, self._visits)
+        if sequential and expected is not None and self._words is not None:
+            equal = _assigned_words(expected.names, self._words) if any_order else common(expected, self._words)
             # Equal calls weigh 1, the most a pair can: if they pair all of the shorter side, no partial agreement adds anything.
-            if criterion.decisive or len(equal) == min(len(words), len(criterion.words.names)):
+            if criterion.decisive or len(equal) == min(len(self._words), len(expected.names)):
                 return self._alignment(equal, any_order=any_order)
         return self._alignment(self._by_relation(any_order=any_order), any_order=any_order)
 
-    def fits(self) -> bool:
-        """Whether there is one call for each expected one and, in some order the groups allow, each pair weighs 1.
-
-        Raises:
-            NotRecorded, TooLarge: as `heaviest` does.
-        """
-        criterion, words = self._criterion, self._words
-        if len(self._visits) != len(criterion.expectation.calls):
-            return False
-        if words is not None and criterion.words is not None:
-            equal = criterion.words.names == tuple(words)
-            if equal or (self._one_by_one and self._equality_decides):
-                return equal
-        windows = _windows(criterion.expectation.groups, self._ran)
-        rows = [mask & window for mask, window in zip(self._whole(), windows, strict=True)]
-        return len(assign_masks(rows, len(rows), self._work)) == len(rows)
-
-    @property
-    def _one_by_one(self) -> bool:
-        """Whether neither side has a group of several calls."""
-        return self._batches is None and not self._criterion.expectation.nested
-
-    @property
-    def _equality_decides(self) -> bool:
-        """Whether only equal calls weigh 1."""
-        return self._criterion.decisive or self._criterion.comparison.arguments == "overlap"
-
-    @property
-    def _words(self) -> Sequence[Hashable] | None:
-        return self._names if self._criterion.plain else self._compared_words
-
-    @cached_property
-    def _compared_words(self) -> list[Hashable] | None:
-        return words_of(self._criterion, self._visits)
-
-    @cached_property
-    def _relation(self) -> Relation:
-        equal = self._equal_masks() if self._criterion.decisive else None
-        return relation_of(self._criterion, self._visits, self._work) if equal is None else Relation(equal, None)
-
-    def _equal_masks(self) -> list[int] | None:
-        """By expected call the bits of the equal ones, if equal words alone weigh 1; else None."""
-        criterion, words = self._criterion, self._words
-        if words is None or criterion.words is None or not self._equality_decides:
-            return None
-        masks = prepare(words).masks
-        return [masks.get(word, 0) for word in criterion.words.names]
-
-    @property
-    def _ran(self) -> list[range]:
-        return self._batches or [range(at, at + 1) for at in range(len(self._visits))]
-
     def _all_equal(self) -> bool:
         """Whether calls and arguments are the expected ones, one by one: the usual case, found without hashing."""
-        criterion, visits = self._criterion, self._visits
-        calls = criterion.expectation.calls
-        if len(calls) != len(visits) or not (criterion.plain or criterion.whole) or [call.name for call in calls] != self._names:
+        criterion = self._criterion
+        if not (criterion.plain or criterion.whole) or criterion.names != self._names:
             return False
-        return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[union-attr]
+        wanted = criterion.expectation.calls
+        return criterion.plain or [call.arguments for call in wanted] == [visit.arguments for visit in self._visits]  # type: ignore[union-attr]
 
     def _by_relation(self, *, any_order: bool) -> Pairs:
-        relation, groups, columns = self._relation, self._criterion.expectation.groups, len(self._visits)
+        criterion, columns, work = self._criterion, len(self._visits), Steps(_MOST_STEPS)
+        relation = self._relation = self._equal_words() or relation_of(criterion, self._visits, self._words, work)
+        groups, batches = criterion.expectation.groups, self._batches or [range(at, at + 1) for at in range(columns)]
         if relation.rows is None:
             if any_order:
-                return assign_masks(relation.masks, columns, self._work)
-            return align_masks_in_order(relation.masks, columns, groups, self._ran, self._work)
+                return assign_masks(relation.masks, columns, work)
+            return align_masks_in_order(relation.masks, columns, groups, batches, work)
         if any_order:
-            return assign_kinds(relation.rows, relation.alike, self._work)
-        return align_in_order(relation.rows, groups, self._ran, work=self._work)
+            return assign_kinds(relation.rows, relation.alike, work)
+        return align_in_order(relation.rows, groups, batches, work=work)
 
-    def _whole(self) -> list[int]:
-        """By expected call the bits of the calls that agree entirely."""
-        if (equal := self._equal_masks()) is not None:
-            return equal
-        relation = self._relation
-        if relation.rows is None:
-            return relation.masks
-        return [bits_of([column for column, weight in row.items() if weight == 1]) for row in relation.rows]
+    def _equal_words(self) -> Relation | None:
+        """The relation of calls whose words are equal, if these decide."""
+        expected = self._criterion.words
+        if not self._criterion.decisive or expected is None or self._words is None:
+            return None
+        masks = prepare(self._words).masks
+        return Relation([masks.get(word, 0) for word in expected.names], None)
 
     def _alignment(self, pairs: Pairs, *, any_order: bool) -> Alignment:
-        wanted, made = len(self._criterion.expectation.calls), len(self._visits)
         weights = [self._weight(row, column) for row, column in pairs] if self._criterion.weighed else None
         weight = float(len(pairs)) if weights is None else fsum(weights)
-        missing, extra = left_over(wanted, [row for row, _ in pairs]), left_over(made, [column for _, column in pairs])
+        paired = dict(pairs)
+        missing, extra = _left_over(self._criterion.names, paired), _left_over(self._names, {*paired.values()})
         misplaced = [] if any_order or not missing or not extra else self._misplaced(missing, extra)
         if misplaced:
             rows, columns = map(set, zip(*misplaced, strict=True))
-            missing, extra = [row for row in missing if row not in rows], [at for at in extra if at not in columns]
+            missing, extra = [each for each in missing if each[1] not in rows], [each for each in extra if each[1] not in columns]
         return Alignment(pairs, weights, weight, missing, extra, misplaced)
 
     def _weight(self, row: int, column: int) -> float:
-        relation = self.__dict__.get("_relation")  # not made where words decided
-        return 1.0 if relation is None or relation.rows is None else relation.rows[row][column]
+        return 1.0 if self._relation is None or self._relation.rows is None else self._relation.rows[row][column]
 
-    def _misplaced(self, missing: list[int], extra: list[int]) -> Pairs:
+    def _misplaced(self, missing: Calls, extra: Calls) -> Pairs:
         """Of the calls left over those that agree: each expected one with the first that is still there."""
-        wanted, made = self._criterion.words, self._words
-        if self._criterion.decisive and wanted is not None and made is not None:
-            found = _assigned_words([wanted.names[row] for row in missing], [made[column] for column in extra])
-            return [(missing[row], extra[column]) for row, column in found]
-        left, pairs = bits_of(extra), []
-        for row in missing:
+        expected, words = self._criterion.words, self._words
+        if self._criterion.decisive and expected is not None and words is not None:
+            found = _assigned_words([expected.names[row] for _, row in missing], [words[column] for _, column in extra])
+            return [(missing[at][1], extra[to][1]) for at, to in found]
+        assert self._relation is not None, "there are calls left on both sides, and words do not decide"
+        left, pairs = bits_of([column for _, column in extra]), []
+        for _, row in missing:
             agreeing = self._relation.masks[row] & left
             if agreeing:
                 column = lowest(agreeing)
@@ -269,11 +179,41 @@ class Aligner:
                 pairs.append((row, column))
         return pairs
 
+    def explained(self, alignment: Alignment, *, content: bool) -> Reasons:
+        """Explanation and details of an alignment.
 
-def _parallel(visits: Sequence[TimedCall]) -> list[range] | None:
-    """The batches of parallel calls; None where calls follow one another."""
-    found = parallel_groups(visits)
-    return None if len(found) == len(visits) else found
+        With `content` arguments and results of what is not matched, or only in part, are shown as well.
+        """
+        pairs, weights, misplaced, names = alignment.pairs, alignment.weights, alignment.misplaced, self._names
+        text = f"{len(pairs)} of {plural(len(self._criterion.names), 'expected call')} matched"
+        if partial := alignment.weight < len(pairs):
+            text += f" (agreement {alignment.weight:.3g})"
+        if alignment.missing:
+            text += f"; missing: {listed(alignment.missing)}"
+        if alignment.extra:
+            text += f"; extra: {listed(alignment.extra)}"
+        if misplaced:
+            text += f"; out of order: {listed([(names[column], column) for _, column in misplaced])}"
+        details: dict[str, Any] = {
+            "matched": [[*pair] for pair in pairs],
+            "missing": [{"tool": name, "expected": row} for name, row in alignment.missing],
+            "extra": [{"tool": name, "actual": column} for name, column in alignment.extra],
+            "misplaced": [{"tool": names[column], "expected": row, "actual": column} for row, column in misplaced],
+            "seen": listed_names(set(names)),
+        }
+        if weights is not None:
+            details["matched"] = [[row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)]
+        if content and (partial or alignment.missing or alignment.extra or misplaced):
+            details["content"] = self._content(alignment)
+            text += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
+        return text, details
+
+    def _content(self, alignment: Alignment) -> list[dict[str, Any]]:
+        wanted, visits = self._criterion.expectation.calls, self._visits
+        partial = [pair for pair, weight in zip(alignment.pairs, alignment.weights or (), strict=False) if weight < 1]
+        shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
+        shown += [{"expected": row, **_values(wanted[row])} for _, row in alignment.missing]
+        return shown + [{"actual": column, "found": _values(visits[column])} for _, column in alignment.extra]
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
@@ -282,13 +222,3 @@ def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pai
     for position in range(len(made) - 1, -1, -1):
         waiting.setdefault(made[position], []).append(position)
     return [(row, waiting[word].pop()) for row, word in enumerate(wanted) if waiting.get(word)]
-
-
-def _windows(groups: Sequence[range], batches_: Sequence[range]) -> list[int]:
-    """By row the bits of the columns whose batches share positions with its group."""
-    batch_of = [batch for batch in batches_ for _ in batch]
-    windows = []
-    for group in groups:
-        first, last = batch_of[group.start].start, batch_of[group.stop - 1].stop
-        windows += [(1 << last) - (1 << first)] * len(group)
-    return windows

@@ -6,7 +6,6 @@ pair by pair, each pair of different arguments once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 from otel_eval.interfaces import Steps
 from otel_eval.scorers.alignment.assignment import bits_of, positions
-from otel_eval.scorers.alignment.expected import PARTIAL, Criterion, arguments_word
+from otel_eval.scorers.alignment.expected import ANY, PARTIAL, Criterion, Mode, Word, arguments_word
 from otel_eval.scorers.values import agreement, as_object, decode_json, hashable, is_object, overlap_share
 
 _FEW_PAIRS: Final = 100  # up to so many, comparing them costs less than hashing
@@ -38,8 +37,18 @@ class Relation:
     alike: Sequence[int] = ()
 
 
-def relation_of(criterion: Criterion, calls: Sequence[Any], work: Steps) -> Relation:
+Words = Sequence[Word] | None
+Columns = Mapping[str, list[int]]  # the positions of the calls of each name
+
+
+def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: Steps) -> Relation:
     """Which of the calls agree with which expected ones, where that takes more than comparing words.
+
+    Args:
+        criterion: the expected calls.
+        calls: the actual ones.
+        words: the same as words, if they are known.
+        work: how many steps it may take.
 
     Raises:
         TooLarge: it would take more work than is allowed.
@@ -48,15 +57,15 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], work: Steps) -> Rela
     for at, call in enumerate(calls):
         if call.name in criterion.fields:
             columns.setdefault(call.name, []).append(at)
-    if sum([len(columns.get(call.name, ())) for call in criterion.expectation.calls]) <= _FEW_PAIRS:
+    if criterion.keys is None or sum([len(columns.get(name, ())) for name in criterion.names]) <= _FEW_PAIRS:
         return _pairwise(criterion, calls, columns, work)
     try:
-        return _hashed(criterion, calls, columns, work)
+        return _hashed(criterion, criterion.keys, calls, words, columns, work)
     except (TypeError, RecursionError):
         return _pairwise(criterion, calls, columns, work)
 
 
-def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: Steps) -> Relation:
+def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns, work: Steps) -> Relation:
     """The relation of few calls, or of values that cannot be hashed: each pair is compared."""
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
@@ -83,17 +92,16 @@ def _weighed(rows: list[dict[int, float]], columns: int) -> Relation:
     return Relation(masks, None if whole else rows, range(columns))
 
 
-def _hashed(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: Steps) -> Relation:
+def _hashed(
+    criterion: Criterion, keys: list[Word], calls: Sequence[Any], words: Words, columns: Columns, work: Steps
+) -> Relation:
     """The relation by words of the fields that each expected call names; what equal ones agree with is found once."""
     mode = criterion.comparison.arguments
-    tools = {name: _Tool(calls, found, mode) for name, found in columns.items()}
-    keys: list[_Key] = []
-    for call, fields in zip(criterion.expectation.calls, criterion.each, strict=True):
-        arguments = arguments_word(call.arguments, mode) if fields.arguments else _ANY
-        keys.append((call.name, arguments, hashable(call.result) if fields.result else _ANY))
-        if fields.arguments and call.name in tools:
-            tools[call.name].wanted.setdefault(arguments, call.arguments)
-    agreeing: dict[_Key, tuple[int, dict[int, float] | None]] = {}
+    tools = {name: _Tool(calls, words, found, mode) for name, found in columns.items()}
+    for call, (name, arguments, _) in zip(criterion.expectation.calls, keys, strict=True):
+        if arguments is not ANY and name in tools:
+            tools[name].wanted.setdefault(arguments, call.arguments)
+    agreeing: dict[Word, tuple[int, dict[int, float] | None]] = {}
     for name, tool in tools.items():
         tool.compare(work)
         for key in keys:
@@ -109,20 +117,19 @@ def _hashed(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, li
     return Relation(masks, [rows.get(key, {}) for key in keys], alike)
 
 
-_Key = tuple[str, Hashable, Hashable]  # name, arguments and result of an expected call
-_ANY: Final = object()  # stands for a field that is not compared
 _NONE: Final = (0, None)
 
 
 class _Tool:
     """The actual calls of one name, and which of them agree with expected ones."""
 
-    def __init__(self, calls: Sequence[Any], columns: list[int], mode: str | tuple[str, ...] | None) -> None:
+    def __init__(self, calls: Sequence[Any], words: Words, columns: list[int], mode: Mode) -> None:
         self.wanted: dict[Hashable, Any] = {}  # arguments that are expected, by word
         self._mode = mode
         self._calls = [calls[at] for at in columns]
         self._columns = columns
         self._all = bits_of(columns)
+        self._given = None if words is None else [words[at][1] for at in columns]
         self._words: list[Hashable] = []
         self._results: list[Hashable] = []
         self._of_result: dict[Hashable, int] | None = None
@@ -134,7 +141,7 @@ class _Tool:
         if not self.wanted:
             return
         known = {word: word for word in self.wanted}  # one object for equal words: looking it up compares nothing then
-        words = [arguments_word(call.arguments, self._mode) for call in self._calls]
+        words = self._given or [arguments_word(call.arguments, self._mode) for call in self._calls]
         words = self._words = [known.setdefault(word, word) for word in words]
         if self._mode not in PARTIAL:
             places = _places(words, self._columns)
@@ -154,9 +161,9 @@ class _Tool:
 
     def agreeing(self, arguments: Hashable, result: Hashable) -> tuple[int, dict[int, float] | None]:
         """The calls that agree with an expected one, and what they weigh if not 1."""
-        mask = self._all if arguments is _ANY else self._masks[arguments]
+        mask = self._all if arguments is ANY else self._masks[arguments]
         row = self._weights.get(arguments)
-        if result is _ANY:
+        if result is ANY:
             return mask, row
         if self._of_result is None:
             self._results = [hashable(decode_json(call.result)) for call in self._calls]
@@ -168,7 +175,7 @@ class _Tool:
         """Note by call the first one whose arguments and result are equal, as far as they are compared."""
         first: dict[tuple[Hashable, Hashable], int] = {}
         for at, column in enumerate(self._columns):
-            key = (self._words[at] if self._words else _ANY, self._results[at] if self._results else _ANY)
+            key = (self._words[at] if self._words else ANY, self._results[at] if self._results else ANY)
             alike[column] = first.setdefault(key, column)
 
 
@@ -217,24 +224,13 @@ def _holding(
 
 
 def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps) -> dict[Hashable, int]:
-    """For each wanted arguments the bits of the calls all of whose items they have.
-
-    Calls are filed under the item of theirs that the fewest wanted arguments have, and looked at only for these.
-    """
-    count = Counter(item for items in wanted.values() for item in items)
-    filed: dict[Item | None, list[Hashable]] = {}
-    for word, items in had.items():
-        filed.setdefault(min(items, key=count.__getitem__, default=None), []).append(word)
-    found = {}
-    for word, items in wanted.items():
-        columns: list[int] = []
-        for item in (None, *items):
-            work.take(1 + len(filed.get(item, ())))
-            for other in filed.get(item, ()):
-                if had[other] <= items:
-                    columns += places[other]
-        found[word] = bits_of(columns)
-    return found
+    """For each wanted arguments the bits of the calls all of whose items they have: `_holding` with the sides exchanged."""
+    found: list[list[int]] = [[] for _ in wanted]
+    for word, holders in _holding(had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1, work).items():
+        work.take(holders.bit_count())
+        for at in positions(holders):
+            found[at] += places[word]
+    return dict(zip(wanted, map(bits_of, found), strict=True))
 
 
 class _Shares:

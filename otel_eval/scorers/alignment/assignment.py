@@ -105,7 +105,7 @@ class WeightedAssignment:
     def __init__(self, work: Steps | None = None, room: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
         self.work = work or Steps()
-        self._room = dict(room) if room is not None else None  # how many more rows a column takes
+        self._room = dict(room or {})  # how many more rows a column takes; one, if it is not there
         self._rows: list[int] = []  # the kind of each
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
         self._kinds: list[Mapping[int, float]] = []
@@ -115,7 +115,7 @@ class WeightedAssignment:
         self._without: set[int] = set()  # kinds of which some row has no column
 
     def _is_full(self, column: int) -> bool:
-        return column in self._owners if self._room is None else self._room[column] == 0
+        return self._room.get(column, 1) == 0
 
     def add(self, weights: Mapping[int, float]) -> None:
         """One more row: column → weight, in (0, 1]. Columns that it has no edge to are left out."""
@@ -196,8 +196,7 @@ class WeightedAssignment:
             self._disown(free, kind)
 
     def _take(self, column: int) -> None:
-        if self._room is not None:
-            self._room[column] -= 1
+        self._room[column] = self._room.get(column, 1) - 1
 
     def _own(self, column: int, kind: int) -> None:
         owners = self._owners.setdefault(column, {})
@@ -278,7 +277,8 @@ class UnweightedAssignment:
             if free:
                 column = lowest(free)
                 self._free ^= 1 << column
-                self._hand_on(path, [*ways, column])
+                for owner, owned in zip(path, [*ways, column], strict=True):  # each row hands its column on
+                    self._column[owner], self._owner[owned] = owned, owner
                 return True
             if ahead:
                 self.work.take(_VISIT)
@@ -293,10 +293,6 @@ class UnweightedAssignment:
         # No free column can be reached from these, and never will be: the rows that own them reach only each other's.
         self._open &= ~seen
         return False
-
-    def _hand_on(self, path: list[int], columns: list[int]) -> None:
-        for row, column in zip(path, columns, strict=True):
-            self._column[row], self._owner[column] = column, row
 
     def pairs(self) -> list[tuple[int, int]]:
         """The pairs (row, column), by row."""

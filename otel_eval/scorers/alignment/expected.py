@@ -35,17 +35,16 @@ class Expectation:
     calls: tuple[Expected, ...]
     groups: tuple[range, ...]
 
-    @property
-    def nested(self) -> bool:
-        """Whether some group has more than one member."""
-        return len(self.groups) < len(self.calls)
+
+Mode = str | tuple[str, ...] | None
+"""How arguments are compared: in one of `MODES`, by dotted keys, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What is compared beside the names: arguments in one of the modes or by dotted keys, and results by equality."""
 
-    arguments: str | tuple[str, ...] | None = None
+    arguments: Mode = None
     results: bool = False
 
 
@@ -178,13 +177,22 @@ class NotRecorded(Exception):
     """A same-named call did not record what the expectation names; the message names it and its position."""
 
 
+Word = tuple[str, Hashable, Hashable]
+"""A call as its name, and its arguments and result as far as they are compared; two are equal if the calls are."""
+ANY: Final = object()
+"""Stands in a word for arguments or a result that are not compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """What an expected call names, as far as it is compared."""
 
-    arguments: bool
-    result: bool
-    names: bool  # the arguments are named, not a bare value
+    arguments: bool = False
+    result: bool = False
+    names: bool = False  # the arguments are named, not a bare value
+
+
+_NO_FIELDS: Final = Fields()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +200,13 @@ class Criterion:
     """An expectation, prepared to be compared in one way.
 
     Attributes:
+        names: of the expected calls.
+        nested: whether some group has more than one call.
         each: what each expected call names.
         required: names of tools with what their expected calls name, each combination once, in order.
         fields: what all expected calls of a name name.
-        words: the expected calls as words; None where some value cannot be hashed or calls of one name name different fields.
+        keys: the expected calls as words; None where some value cannot be hashed.
+        words: the same, their names where nothing else is compared; None also where calls of one name name different fields.
         decisive: whether calls agree only if their words are equal.
         plain: whether nothing is compared but names.
         weighed: whether details list the weight of each pair: something is compared, and some expected call names it.
@@ -204,9 +215,12 @@ class Criterion:
 
     expectation: Expectation
     comparison: Comparison
+    names: list[str]
+    nested: bool
     each: tuple[Fields, ...]
     required: tuple[tuple[str, Fields], ...]
     fields: Mapping[str, Fields]
+    keys: list[Word] | None
     words: Prepared | None
     decisive: bool
     plain: bool
@@ -220,19 +234,24 @@ def criterion_of(expectation: Expectation, comparison: Comparison) -> Criterion:
     required = tuple(dict.fromkeys([(call.name, own) for call, own in zip(expectation.calls, each, strict=True)]))
     fields = dict(required)
     uniform = all((own.arguments, own.result) == (fields[name].arguments, fields[name].result) for name, own in required)
-    words = _prepared(expectation, comparison, fields) if uniform else None
+    names, keys = [call.name for call in expectation.calls], _words(expectation.calls, each, comparison.arguments)
+    plain = not any(own.arguments or own.result for _, own in required)
+    words = None if keys is None or not uniform else prepare(names if plain else keys)
     compared = comparison.arguments is not None or comparison.results
     bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in expectation.calls)
     partial = comparison.arguments in PARTIAL and any(own.arguments for _, own in required)
     return Criterion(
         expectation,
         comparison,
+        names,
+        len(expectation.groups) < len(expectation.calls),
         each,
         required,
         fields,
+        keys,
         words,
         decisive=words is not None and not partial,
-        plain=not any(own.arguments or own.result for _, own in required),
+        plain=plain,
         weighed=compared and not bare,
         whole=all(own.arguments and not own.result for _, own in required),
     )
@@ -244,37 +263,30 @@ def _fields(call: Expected, comparison: Comparison) -> Fields:
     return Fields(arguments, result, arguments and not is_bare_value(call.arguments))
 
 
-def _prepared(expectation: Expectation, comparison: Comparison, fields: Mapping[str, Fields]) -> Prepared | None:
-    try:
-        return prepare([_comparable(call, fields[call.name], comparison.arguments) for call in expectation.calls])
-    except (TypeError, RecursionError):
-        return None
-
-
-def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Hashable] | None:
+def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Word] | None:
     """The actual calls as words, comparable with those of the criterion; None where some value cannot be hashed."""
-    if criterion.plain:
-        return [call.name for call in calls]
-    fields, mode = criterion.fields, criterion.comparison.arguments
+    fields = [criterion.fields.get(call.name, _NO_FIELDS) for call in calls]
+    return _words(calls, fields, criterion.comparison.arguments)
+
+
+def _words(calls: Sequence[Any], fields: Sequence[Fields], mode: Mode) -> list[Word] | None:
     try:
-        return [_comparable(call, fields[call.name], mode) if call.name in fields else call.name for call in calls]
+        return [_comparable(call, own, mode) for call, own in zip(calls, fields, strict=True)]
     except (TypeError, RecursionError):
         return None
 
 
-def _comparable(call: Any, fields: Fields, mode: str | tuple[str, ...] | None) -> Hashable:
-    """A value that is equal for calls of one name whose compared fields are equal, and for no others.
+def _comparable(call: Any, fields: Fields, mode: Mode) -> Word:
+    """The word of a call.
 
     Raises:
         TypeError: a value cannot be hashed.
     """
-    if not fields.arguments and not fields.result:
-        return str(call.name)
-    arguments = arguments_word(call.arguments, mode) if fields.arguments else None
-    return (call.name, arguments, hashable(decode_json(call.result))) if fields.result else (call.name, arguments)
+    arguments = arguments_word(call.arguments, mode) if fields.arguments else ANY
+    return call.name, arguments, hashable(decode_json(call.result)) if fields.result else ANY
 
 
-def arguments_word(arguments: Any, mode: str | tuple[str, ...] | None) -> Hashable:
+def arguments_word(arguments: Any, mode: Mode) -> Hashable:
     """Equal for arguments that are the same, as far as the mode compares them."""
     if mode == "exact":
         return hashable(arguments)

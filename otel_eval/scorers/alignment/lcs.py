@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from otel_eval.interfaces import TooLarge
@@ -40,8 +41,23 @@ def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
     >>> common(prepare(["a", "b", "c"]), ["b", "a", "c"])
     [(0, 1), (2, 2)]
     """
-    masks = prepared.masks
-    return common_of_masks(len(prepared.names), [masks.get(name, 0) for name in names])
+    try:
+        return _as_subsequence(prepared.names, names)
+    except ValueError:
+        return common_of_masks(len(prepared.names), list(map(prepared.masks.get, names, repeat(0))))
+
+
+def _as_subsequence(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
+    """The earliest pairs of all that is wanted, as `common_of_masks` finds them, if all of it was made in that order.
+
+    Raises:
+        ValueError: it was not.
+    """
+    pairs, position = [], -1
+    for place, name in enumerate(wanted):
+        position = made.index(name, position + 1)
+        pairs.append((place, position))
+    return pairs
 
 
 def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
@@ -54,27 +70,23 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
     """
     if length * len(masks) > _MOST_CELLS:
         raise TooLarge
-    full = (1 << length) - 1
-    row, rows = full, []
-    for mask in masks:
-        hits = row & mask
-        if hits:
+    row = full = (1 << length) - 1
+    steps: list[tuple[int, int]] = []  # the members that changed the row, with the row before each
+    for position, mask in enumerate(masks):
+        if hits := row & mask:
+            steps.append((position, row))
             row = (row + hits | row - hits) & full
-        rows.append(row)
     pairs: Pairs = []
     below = full  # the names that are still to be paired
-    rows.append(full)
-    for position in range(len(masks) - 1, -1, -1):
-        row = rows[position]
-        before = rows[position - 1]
+    for position, before in reversed(steps):
         gains = below & ~row
         if not gains:
             break
         # Only a member that changed the row can have made its highest step; else an earlier one did.
-        if row != before:
-            place = gains.bit_length() - 1
-            if before >> place & 1:
-                pairs.append((place, position))
-                below = (1 << place) - 1
+        place = gains.bit_length() - 1
+        if before >> place & 1:
+            pairs.append((place, position))
+            below = (1 << place) - 1
+        row = before
     pairs.reverse()
     return pairs

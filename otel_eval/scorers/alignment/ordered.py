@@ -21,6 +21,7 @@ _PASSED = 3  # numbers that are looked at once more at the cost of a step
 _ROW = 5  # steps for a row of a group
 _SEEN = 4  # bits that are looked at one by one at the cost of a step
 _BIT = 50  # bits that are turned at the cost of a step
+_BLOCK = 512  # rows that are turned at once: the text of more than some is beyond the processor's cache
 
 
 def align_masks_in_order(
@@ -39,13 +40,14 @@ def align_masks_in_order(
         return common_of_masks(len(masks), transpose_bits(masks, columns))
     work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
     known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
-    rows = [known[mask] for mask in masks]
-    if len(groups) == len(masks) or len(batches) == columns:
-        return align_in_order(rows, groups, batches, work=work)
-    return walk(rows, groups, batches, work=work, least=len(common_of_masks(len(masks), transpose_bits(masks, columns))))
+    is_grid = len(groups) < len(masks) and len(batches) < columns
+    least = len(common_of_masks(len(masks), transpose_bits(masks, columns))) if is_grid else 0
+    return align_in_order([known[mask] for mask in masks], groups, batches, work=work, least=least)
 
 
-def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None) -> Pairs:
+def align_in_order(
+    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+) -> Pairs:
     """The pairs (row, column) of a heaviest alignment.
 
     Args:
@@ -53,6 +55,7 @@ def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]
         groups: the rows in order, cut into groups.
         batches: the columns in order, cut into groups.
         work: how many steps it may take; left out, as many as it takes.
+        least: a weight that some alignment is known to have.
 
     If the groups of one side all hold one member the answer is exact and costs O(rows² · columns · log columns) at
     worst. If both sides have larger groups the number of states that are kept is bounded, see `partial_order`.
@@ -68,7 +71,7 @@ def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]
         return _against_groups(rows, batches, work)
     if len(batches) == columns:
         return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns, work), groups, work))
-    return sorted(walk(rows, groups, batches, work=work))
+    return walk(rows, groups, batches, work=work, least=least)
 
 
 def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
@@ -77,8 +80,12 @@ def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
     >>> transpose_bits([0b01, 0b11], 2)
     [3, 2]
     """
-    text = "".join([format(row, f"0{columns}b") for row in reversed(rows)])
-    return [int(text[column::columns] or "0", 2) for column in range(columns - 1, -1, -1)]
+    turned = [0] * columns
+    for first in range(0, len(rows), _BLOCK):
+        text = "".join([format(row, f"0{columns}b") for row in reversed(rows[first : first + _BLOCK])])
+        for column in range(columns):
+            turned[column] |= int(text[columns - 1 - column :: columns], 2) << first
+    return turned
 
 
 def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
@@ -23,7 +23,7 @@ from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, exte
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
-from otel_eval.scorers.values import Reference, reference
+from otel_eval.scorers.values import Reference, reference, text_of
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -303,20 +303,11 @@ class Expression(BaseScorer):
     expression: Program = field(metadata=reads(_score_program))
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
 
-    @property
-    def reads_calls(self) -> bool:
-        """If it looks at them."""
-        return "calls" in self.expression.reading.names
-
-    @property
-    def needs(self) -> frozenset[str]:
+    def requires(self) -> Requirements:
         """What it looks at."""
-        return self.expression.reading.needs
-
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The attributes that it looks at."""
-        return self.expression.reading.attributes | ({self.reference.key} if self.reference else set())
+        reading = self.expression.reading
+        attributes = reading.attributes | ({self.reference.key} if self.reference else set())
+        return Requirements(needs=reading.needs, attributes=attributes, calls="calls" in reading.names)
 
     def prepare(self) -> None:
         """There must be a reference to look at, if it does."""
@@ -340,4 +331,4 @@ class Expression(BaseScorer):
 
 
 def _written(source: str, value: float) -> str:
-    return f"{shortened(' '.join(source.split()), _MOST_SHOWN)} is {str(value).lower() if isinstance(value, bool) else value}"
+    return f"{shortened(' '.join(source.split()), _MOST_SHOWN)} is {text_of(value)}"

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import Finding, private_copy
+from otel_eval.scorers.base_scorer import Finding, Requirements, private_copy
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Unavailable, bind
 from otel_eval.scorers.cel.vocabulary import FieldsRead
-from otel_eval.scorers.dag.parse import Node, Verdict, words
+from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.dag.resolve import nodes, outcomes
 from otel_eval.scorers.dag.walk import (
     CompiledTree,
@@ -36,8 +36,8 @@ from otel_eval.scorers.dag.walk import (
 from otel_eval.scorers.judge import AskingScorer, Judge, read_judge
 from otel_eval.scorers.parameters import STRING, STRINGS, flag, invalid_value, optional, reads, share, with_schema
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, shortened, tool_names_of
-from otel_eval.scorers.values import Reference, reference
+from otel_eval.scorers.tool_names import shortened, tool_names_of
+from otel_eval.scorers.values import Reference, reference, text_of
 
 _MOST_LISTED: Final = 30  # steps of a way
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
@@ -89,7 +89,6 @@ class Dag(AskingScorer):
     """
 
     default_threshold: ClassVar[float] = 0.5  # a leaf with a score of 5 or more passes
-    reads_calls: ClassVar[bool] = False  # a node may; whether it matters depends on the way
 
     nodes: Mapping[str, Node] = field(metadata=reads(nodes))
     root: tuple[str, ...] = field(metadata=reads(_roots))
@@ -141,22 +140,13 @@ class Dag(AskingScorer):
                 problems.append(f"reference: missing, and nodes.{name} reads it; name the attribute that holds it")
         return problems
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """What nodes and further scorers look at."""
+    def requires(self) -> Requirements:
+        """What nodes and further scorers look at; whether calls must be known depends on the way."""
         shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.values() for part in node.reads)
-        return self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
-
-    @property
-    def attribute_keys(self) -> frozenset[str]:
-        """The attributes that they look at."""
+        needs = self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
         further: list[frozenset[str]] = [getattr(each, "attribute_keys", frozenset()) for each in self.scorers]
-        return self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
-
-    @property
-    def named_tools(self) -> ToolNames:
-        """Those of the scorers that it leads to."""
-        return tool_names_of(self.scorers)
+        attributes = self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
+        return Requirements(needs=needs, attributes=attributes, calls=False, tools=tool_names_of(self.scorers))
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
         """The instruction to a judge for a node; the data and the form of the answer are added to it."""
@@ -263,8 +253,8 @@ def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     mine = ids[node.name]
     for child in sorted(node.children):
         yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
-    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: words(each.verdict))):
-        yield f'    {mine} -- "{_quoted(words(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
+    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: text_of(each.verdict))):
+        yield f'    {mine} -- "{_quoted(text_of(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
 
 
 def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:

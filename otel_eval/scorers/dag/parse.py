@@ -15,16 +15,12 @@ from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel import Program
 from otel_eval.scorers.parameters import STRING, Schema, check_keys, each_of, invalid_value, text
 from otel_eval.scorers.tool_names import tool
+from otel_eval.scorers.values import text_of
 
 _T = TypeVar("_T")
 
 PARTS: Final = ("input", "output", "calls", "reference")
 """What a judge may be shown of a run."""
-
-
-def words(verdict: bool | str) -> str:
-    """A verdict as it is written in YAML."""
-    return str(verdict).lower() if isinstance(verdict, bool) else verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class Node:
     explained: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        explained = {each.verdict: f"{tool(self.name)}: {tool(words(each.verdict))}" for each in self.verdicts}
+        explained = {each.verdict: f"{tool(self.name)}: {tool(text_of(each.verdict))}" for each in self.verdicts}
         object.__setattr__(self, "by_verdict", {each.verdict: each for each in self.verdicts})
         object.__setattr__(self, "verdict_type", bool if self.kind == "binary" else str)
         object.__setattr__(self, "explained", {None: tool(self.name), **explained})
@@ -284,7 +280,7 @@ def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> Verdict:
     _, value, score, then = collect_errors(reading)
     if (score is None) == (then is None):
         found = "has no score" if then is None else "has both a score and a successor"
-        raise ConfigError(f"{key}: the verdict {words(value)!r} {found}; write score: 0 to 10, or then: a node")
+        raise ConfigError(f"{key}: the verdict {text_of(value)!r} {found}; write score: 0 to 10, or then: a node")
     return Verdict(value, score, then if isinstance(then, str) else None, then if isinstance(then, Scorer) else None)
 
 

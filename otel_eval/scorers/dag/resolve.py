@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.scorers.cel import compiled
-from otel_eval.scorers.dag.parse import NODE, PARTS, Node, parse_nodes, words
+from otel_eval.scorers.dag.parse import NODE, PARTS, Node, parse_nodes
 from otel_eval.scorers.dag.walk import Step, TreePlan, WalkState
 from otel_eval.scorers.parameters import with_schema
+from otel_eval.scorers.values import text_of
 
 _GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRING", "DYN"), "a text")}
 
@@ -141,7 +142,8 @@ class _CoverageSearch:
             self._do_tasks(way, ready)
             run = {step.node for step in way.path}
             # Two walks that agree in what can still make a difference go on alike: the second is not followed.
-            known = (self._remembered(run), frozenset(way.opened - run), frozenset(ready), way.end is None)
+            asked_about = frozenset(name for name in run if self._askers[name] - run)
+            known = (asked_about, frozenset(way.opened - run), frozenset(ready), way.end is None)
             if known in seen:
                 continue
             seen.add(known)
@@ -166,7 +168,10 @@ class _CoverageSearch:
         after = []
         for verdict in node.verdicts:
             if verdict.then is None and way.end is not None:
-                scored = next(name for name, chosen, _ in way.path if chosen is not None and self._ends(name, chosen))
+                nodes = self._plan.nodes
+                scored = next(
+                    name for name, chosen, _ in way.path if chosen is not None and nodes[name].by_verdict[chosen] is way.end
+                )
                 self.problems.append(
                     f"{node.name}: a run may reach a score here and at {scored} as well; let a verdict of one lead to the other"
                 )
@@ -175,17 +180,11 @@ class _CoverageSearch:
             after.append((fork, {*ready - {node.name}, *fork.go(node, verdict.verdict)}))
         return after
 
-    def _ends(self, name: str, verdict: bool | str) -> bool:
-        return self._plan.nodes[name].by_verdict[verdict].then is None
-
-    def _remembered(self, run: set[str]) -> frozenset[str]:
-        return frozenset(name for name in run if self._askers[name] - run)
-
     def _stuck(self, way: WalkState, run: set[str]) -> str:
         """Name what was to go on and does not."""
         plan = self._plan
         node, verdict, _ = next((step for step in reversed(way.path) if step.verdict is not None), Step("", None))
-        after = f"after {f'{node}: {words(verdict)}'!r} " if verdict is not None else ""
+        after = f"after {f'{node}: {text_of(verdict)}'!r} " if verdict is not None else ""
         held = sorted(name for name in plan.nodes.keys() - run if name in way.opened or plan.reads[name] & run)
         if not held:
             return f"{node}: {after}no score is reached; let every way end in one"

@@ -317,8 +317,10 @@ class CompiledTree:
 def compile_tree(plan: TreePlan) -> CompiledTree | None:
     """The tree as one expression; None if it asks judges, or is too large or too deep for one."""
     nodes = plan.nodes.values()
-    programs = [node.program for node in nodes if node.program is not None and (node.kind != "task" or _is_light(node.program))]
-    if len(programs) != len(nodes):
+    programs = [node.program for node in nodes if node.program is not None]
+    # The value of a task is handed to Python, which decides whether it fits a label.
+    handed = [node.program for node in nodes if node.kind == "task" and node.program is not None]
+    if len(programs) != len(nodes) or not all(each.plain and not each.heavy for each in handed):
         return None
     writer = _Writer(plan, programs)
     source = writer.round(WalkState(plan), plan.roots)
@@ -326,11 +328,6 @@ def compile_tree(plan: TreePlan) -> CompiledTree | None:
         return None
     program = combined(source, reduce(or_, [program.reading for program in programs], FieldsRead()))
     return None if program is None else CompiledTree(program, tuple(writer.ways))
-
-
-def _is_light(task: Program) -> bool:
-    """Whether its value can be handed to Python, which decides whether it fits a label."""
-    return task.plain and not task.heavy
 
 
 class _Writer:
