@@ -2,7 +2,7 @@
 
     python tests/bench/code_size.py [PACKAGE]
 
-Lines of code are those with a token that is neither a comment nor a docstring.
+Lines of code are those with a token that is neither a comment nor a docstring, of a module, class, function or attribute.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _NO_CODE = {
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
-    """The lines of all docstrings."""
+    """The lines of all docstrings, those of attributes included: texts that follow an assignment."""
     lines: set[int] = set()
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if ast.get_docstring(node) is not None:
-            first = node.body[0]
-            lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+        for before, after in zip((node, *node.body), node.body, strict=False):
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+            if is_text and (before is node or isinstance(before, ast.Assign | ast.AnnAssign)):
+                lines.update(range(after.lineno, (after.end_lineno or after.lineno) + 1))
     return lines
 
 
