@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from io import BufferedIOBase, BytesIO
+from itertools import islice
 from typing import Final
 
 from otel_eval.errors import InputError
@@ -35,25 +37,14 @@ class Gap(SpanBatch):
     """Stands where a part of the input could not be read although what came before it was used."""
 
 
-def document(stream: BufferedIOBase) -> bytes:
-    """What is left of the stream, or one byte more than a document may have.
-
-    Piece by piece: a single `read` makes room for all that it may return, however short the file is.
-    """
-    pieces, left = [], MAX_DOCUMENT + 1
-    while left and (piece := stream.read(min(left, PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
-
-
 def frame_binary(stream: BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
     """The messages of the file.
 
     Raises:
         InputError: it is neither one message nor a row of them.
     """
-    data = document(stream)
+    # Piece by piece: a single `read` makes room for all that it may return, however short the file is.
+    data = b"".join(islice(iter(partial(stream.read, PIECE), b""), MAX_DOCUMENT // PIECE + 1))
     if len(data) > MAX_DOCUMENT:
         raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
     with suppress(InputError):

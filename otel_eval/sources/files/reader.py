@@ -17,10 +17,11 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.protobuf import SpanBatch
@@ -70,21 +71,15 @@ class Input:
         Raises:
             OSError: it cannot be copied.
         """
-        once = cls(os.fspath(path))
-        if not once._is_read_once():
-            yield once
+        name = os.fspath(path)
+        if name != "-" and not _is_pipe(name):
+            yield cls(name)
             return
         with tempfile.TemporaryFile() as copy:
-            with once._raw() as stream:
+            with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as stream:
                 shutil.copyfileobj(stream, copy)
-            yield cls(once.path, copy)
-
-    def _is_read_once(self) -> bool:
-        try:
-            mode = os.stat(self.path).st_mode
-        except (OSError, ValueError):
-            return self.path == "-"
-        return self.path == "-" or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+            copy.flush()
+            yield cls(name, copy)
 
     @contextmanager
     def open(self) -> Iterator[io.BufferedReader]:
@@ -93,27 +88,20 @@ class Input:
         Raises:
             OSError: they cannot be read.
         """
-        with self._raw() as stream:
-            if stream.peek(2)[:2] != _GZIP:
-                yield stream
-                return
-            unzipped: Any = _Unzipped(fileobj=stream)
-            yield io.BufferedReader(unzipped, HEAD)
+        place = self.path if self.copy is None else self.copy.fileno()
+        with io.BufferedReader(cast(Any, io.FileIO(place, closefd=self.copy is None)), HEAD) as stream:
+            stream.seek(0)  # a copy may have been read before
+            is_zipped = stream.peek(2)[:2] == _GZIP
+            yield io.BufferedReader(cast(Any, _Unzipped(fileobj=stream)), HEAD) if is_zipped else stream
 
-    @contextmanager
-    def _raw(self) -> Iterator[io.BufferedReader]:
-        if self.path != "-" and self.copy is None:
-            with open(self.path, "rb", buffering=0) as raw:
-                yield io.BufferedReader(raw, HEAD)
-            return
-        shared: Any = self.copy or sys.stdin.buffer
-        if self.copy is not None:
-            self.copy.seek(0)
-        stream = io.BufferedReader(shared, HEAD)
-        try:
-            yield stream
-        finally:
-            stream.detach()  # or what is shared would be closed with it
+
+def _is_pipe(path: str) -> bool:
+    """Whether what the path names, if anything, can be read only once."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 class _Unzipped(gzip.GzipFile):
@@ -152,7 +140,8 @@ def read_file(path: str | os.PathLike[str], on_problem: Notify = _ignore, on_not
     Raises:
         InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
     """
-    return (batch for _, batch in read_pieces(Input(os.fspath(path)), on_problem, on_notice))
+    with Input.repeatable(path) as source:
+        yield from (batch for _, batch in read_pieces(source, on_problem, on_notice))
 
 
 def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore) -> Iterator[tuple[int, SpanBatch]]:
@@ -214,21 +203,20 @@ def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) ->
         raise InputError("is empty")
     if is_console(head):
         return frame_console(stream, on_problem, on_notice)
-    if not _may_be_text(head[:_START]):
+    if not _may_be_text(head):
         return frame_row(stream, on_problem) if starts_with_row(head) else frame_binary(stream, on_problem)
-    if head[:1] != _NEWLINE:
-        return frame_text(stream, on_problem)
-    return _newline_first(stream, on_problem) if starts_with_message(head) else frame_text(stream, on_problem)
+    if head.startswith(_NEWLINE) and starts_with_message(head):
+        return _newline_first(stream, on_problem)
+    return frame_text(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
     """Whether an input that begins so is JSON or the console's, so that ids in it can be found by a pattern."""
-    return is_console(head) or (_may_be_text(head[:_START]) and head[:1] != _NEWLINE)
+    return is_console(head) or (_may_be_text(head) and not head.startswith(_NEWLINE))
 
 
 def _may_be_text(head: bytes) -> bool:
-    start = head.lstrip(_BLANK)
-    return start[:1] in (b"{", b"[", b"")
+    return head[:_START].lstrip(_BLANK)[:1] in (b"{", b"[", b"")
 
 
 def _newline_first(stream: io.BufferedReader, on_problem: Notify) -> Iterator[SpanBatch]:
@@ -250,30 +238,18 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     Raises:
         InputError: the file is one document, and not JSON or none of a trace.
     """
-    skipped, first = _first_line(stream)
-    if _is_long(first) or _holds(first):
-        return _lines(chain([first], _rest(stream)), stream, skipped + 1, on_problem)
-    # A document over many lines, or lines of which the first is broken.
-    ahead = list(islice(_rest(stream), _AHEAD))
-    if any(_holds(line, dict) for line in ahead):
-        return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, on_problem)
-    begin = b"\n" * skipped + first + b"".join(ahead)
-    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read1(PIECE), b""))), on_problem)
-
-
-def _first_line(stream: io.BufferedIOBase) -> tuple[int, bytes]:
+    lines = iter(partial(stream.readline, _LINE), b"")  # of long ones the beginning
     skipped = 0
-    for line in _rest(stream):
-        if line.strip(_BLANK):
-            return skipped, line
+    while (first := next(lines, b"")) and not first.strip(_BLANK):
         skipped += 1
-    return skipped, b""
-
-
-def _rest(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Lines, of long ones the beginning."""
-    while line := stream.readline(_LINE):
-        yield line
+    if _is_long(first) or _holds(first):
+        return _lines(chain([first], lines), stream, skipped + 1, on_problem)
+    # A document over many lines, or lines of which the first is broken.
+    ahead = list(islice(lines, _AHEAD))
+    if any(_holds(line, dict) for line in ahead):
+        return _lines(chain([first], ahead, lines), stream, skipped + 1, on_problem)
+    begin = b"\n" * skipped + first + b"".join(ahead)
+    return stream_documents(Cursor(chain([begin], iter(partial(stream.read1, PIECE), b""))), on_problem)
 
 
 def _is_long(line: bytes) -> bool:

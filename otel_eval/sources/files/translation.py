@@ -13,6 +13,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import BufferedIOBase
 from typing import Any, Final
 
@@ -232,19 +233,18 @@ def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
     The exporter indents every line of a span but the first and the last, which hold one bracket each.
     """
     held: list[bytes] = []
-    size = first = number = 0
-    while line := stream.readline(_MAX_SPAN):
-        number += 1
+    size = first = 0
+    for number, line in enumerate(iter(partial(stream.readline, _MAX_SPAN), b""), 1):
         edge = line.removeprefix(_MARK).rstrip()
         if held and (edge == b"{" or size > _MAX_SPAN):  # the one before was cut
             yield first, b"".join(held)
             held = []
-        if held or edge == b"{":
-            first = first if held else number
-            size = size + len(line) if held else len(line)
-            held.append(line)
-        if edge == b"}" or not held:
-            yield (first, b"".join(held)) if held else (number, line)
+        if not held:
+            first, size = number, 0
+        held.append(line)
+        size += len(line)
+        if edge == b"}" or (first == number and edge != b"{"):
+            yield first, b"".join(held)
             held = []
     if held:
         yield first, b"".join(held)
