@@ -41,7 +41,7 @@ class Recorder:
     Args:
         put: takes a `LiveTrace` that may be closed now, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
         began: called with the first span of each new trace, on the caller's thread.
-        is_agent: whether a span is an agent's; asked on the worker. Without it a trace is handed over as a whole.
+        is_agent: whether a span is an agent's; asked on the worker. A trace without one is handed over as a whole.
         many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
     """
 
@@ -50,7 +50,7 @@ class Recorder:
         limits: InProcessLimits,
         put: Callable[[LiveTrace | EndedSpans | DetachRequest], None],
         began: Callable[[Any], None],
-        is_agent: Callable[[Any], bool] | None = None,
+        is_agent: Callable[[Any], bool] = lambda _: False,
         many: Callable[[], None] = lambda: None,
     ) -> None:
         self._many: Final = many
@@ -59,7 +59,7 @@ class Recorder:
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
         self._began = began
         self._limit = limits.max_spans_per_trace
-        self._room = self._limit // 2 if is_agent else self._limit
+        self._room = self._limit // 2
         self.reset(put)
 
     def reset(self, put: Callable[[LiveTrace | EndedSpans | DetachRequest], None]) -> None:
@@ -128,10 +128,11 @@ class Recorder:
         return False
 
     def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
-        if self._down or not is_relevant(span):
+        if not is_relevant(span):
             return None
-        self._began(span)
-        if self._is_down():  # it turned out that another processor does the same
+        if not self._down:
+            self._began(span)
+        if self._down:  # also where it turned out that another processor does the same
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
@@ -142,14 +143,10 @@ class Recorder:
 
     def _entry(self, trace_id: int) -> LiveTrace:
         if len(self._traces) >= self.limits.max_traces:
-            self._evict()
+            with self._lock:
+                if (oldest := self._oldest()) is not None:  # else another thread made room, or changed the dictionary
+                    self.evict(oldest)
         return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._room))
-
-    def _evict(self) -> None:
-        with self._lock:
-            oldest = self._oldest()
-            if oldest is not None:  # else another thread made room, or changed the dictionary: that one evicts
-                self.evict(oldest)
 
     def evict(self, entry: LiveTrace) -> None:
         """Give over a trace before its end, because of a limit, and forget it."""
@@ -259,11 +256,9 @@ class Recorder:
             self.waiting.take(entry)
             if entry.closed:
                 return None
-            entry.closed = True
-            if entry.open:
-                entry.closed = False
-                return None
-            return self._leave(entry, "closed")
+            entry.closed = True  # before looking at `open`, too: a span that starts meanwhile sees it
+            entry.closed = not entry.open
+            return self._leave(entry, "closed") if entry.closed else None
 
     def close(self, entry: LiveTrace, why: str) -> None:
         """Give over a trace whatever it has open, and forget it; what ends later is late."""
@@ -281,6 +276,7 @@ class Recorder:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
+        self.waiting.take(entry)
         size, measured = entry.size, entry.measured
         entry.forget_size()
         why = "overflow" if entry.cut else why
@@ -332,7 +328,7 @@ class Recorder:
     def _detach(self, entry: LiveTrace, now: float) -> None:
         """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
         ended = entry.spans.copy()
-        if self._is_agent is None or entry.early or entry.cut or len(ended) == entry.looked:
+        if entry.early or entry.cut or len(ended) == entry.looked:
             return
         entry.looked = len(ended)
         found = find_detached(entry.trace_id, ended, entry.live.copy(), self._is_agent)
@@ -362,12 +358,11 @@ class Recorder:
         with self._lock:
             if entry.draws == draws:
                 entry.measured += count
-                entry.size += size
-                self.waiting.grew(entry, size)
+                self.waiting.add_size(entry, size)
 
     def ask(self, entry: LiveTrace) -> None:
         """Have what has ended of a trace given over as "detached" if it can be, because of its bytes."""
-        if self._is_agent is not None and not entry.asked and len(entry.spans) != entry.looked:
+        if not entry.asked and len(entry.spans) != entry.looked:
             entry.asked = True
             self._put(DetachRequest(entry))
 
@@ -390,6 +385,3 @@ class Recorder:
         self._down = True
         for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")
-
-    def _is_down(self) -> bool:
-        return self._down
