@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly import Closing
-from otel_eval.interfaces import ClosedTrace, LastEvaluation, Part, Released
+from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
@@ -305,31 +305,21 @@ def weight_of(trace: ClosedTrace) -> int:
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
     """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be distinguished."""
-    if trace.part is not None and trace.released is not None:
-        return _records_of_parts(trace, trace.part, trace.released)
-    evaluated = not is_open or trace.changed is not None
-    since = (trace.changed or frozenset()) if evaluated and is_open else frozenset()
-    if evaluated and not trace.frames.keys() - since:
+    part = trace.part if trace.released is not None else None
+    closing = Closing(trace.trace_id, Completeness.COMPLETE)
+    is_since: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
+    if part is not None:  # it is open, and trees of it were closed on their own
+        closing, is_since = Closing(trace.trace_id, Completeness.DETACHED, part.tops), lambda span_id: span_id not in part.spans
+    elif is_open and trace.changed is None:
+        return list(_bodies(trace, lambda _: True))
+    elif all(map(is_since, trace.frames)):
         return None  # every span was replaced after the evaluation: rare, and over with the next one
-    records = list(_bodies(trace, lambda span_id: span_id not in since))
-    if evaluated:
-        records.append((RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, Completeness.COMPLETE)])))
-        records.append(_evaluations(trace))
-        records += _bodies(trace, lambda span_id: span_id in since)
-    return records
-
-
-def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
-    """The same of a trace that is open and of which trees were closed on their own."""
-    records = list(_bodies(trace, lambda span_id: span_id in part.spans))
-    records.append((RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append(_evaluations(trace))
-    records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
-    return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
-
-
-def _evaluations(trace: ClosedTrace) -> tuple[RecordKind, bytes]:
-    return RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])
+    records = list(_bodies(trace, lambda span_id: not is_since(span_id)))
+    records.append((RecordKind.CLOSED, pack_closings([closing])))
+    records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+    if part is not None and trace.released is not None:
+        records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
+    return [*records, *_bodies(trace, is_since)]
 
 
 def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:
