@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -33,6 +34,7 @@ from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
+from otel_eval.sources.inprocess.live_traces import is_relevant
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of
 from otel_eval.worker_thread import WorkerThread
 
@@ -110,8 +112,7 @@ class EvalSpanExporter(SpanExporter):
             since_ns=time.time_ns(),
         )
         self._exporting = threading.Lock()  # held around each call of inner.export
-        self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
-        self._leaving_lock = threading.Lock()  # guards _leaving
+        self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
         self._ended = threading.Lock()  # taken by the first shutdown and never released
         self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._look, tick_s=_TICK_S)
 
@@ -134,7 +135,7 @@ class EvalSpanExporter(SpanExporter):
         """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
         now = time.monotonic()
         try:
-            frames = frames_of([span for span in spans if _judgeable(span)])
+            frames = frames_of([span for span in spans if span.context is not None and is_relevant(span)])
             roots = self._waiting.chosen(frames)
         except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
             self._counters.add("exporter.unread_spans", len(spans))
@@ -173,8 +174,7 @@ class EvalSpanExporter(SpanExporter):
 
     def _release(self, trace_ids: Collection[bytes]) -> int:
         released = self._held.release(trace_ids)
-        with self._leaving_lock:
-            self._leaving += released
+        self._leaving.extend(released)
         return len(released)
 
     def _look(self) -> None:
@@ -199,8 +199,7 @@ class EvalSpanExporter(SpanExporter):
         if not self._exporting.acquire(timeout=timeout_s):
             return False
         try:
-            with self._leaving_lock:
-                leaving, self._leaving = self._leaving, []
+            leaving = [self._leaving.popleft() for _ in range(len(self._leaving))]
             done = [self._export(leaving[at : at + _BATCH]) for at in range(0, len(leaving), _BATCH)]
             return all(done)
         finally:
@@ -273,8 +272,3 @@ def _limits(settings: EvalConfig) -> Limits:
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
     partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)
     return replace(limits, decision_wait_s=wait, decision_wait_partial_s=max(partial, wait))
-
-
-def _judgeable(span: ReadableSpan) -> bool:
-    context, scope = span.context, span.instrumentation_scope
-    return context is not None and context.trace_flags.sampled and (scope is None or scope.name != names.SCOPE)

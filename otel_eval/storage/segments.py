@@ -89,16 +89,13 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
         damage.torn = len(data)
         return
     at = damage.tail = HEAD_BYTES
-    hurt = False
     while at < len(data):
         found = _read(data, at, salt)
         if isinstance(found, Record):
-            damage.gaps += hurt
-            hurt = False
+            damage.gaps += at > damage.tail
             at = damage.tail = found.end
             yield found
             continue
-        hurt = True
         after = found if at < found <= len(data) else _next(data, at + 1, salt)
         if after is None:
             break

@@ -1,29 +1,39 @@
-"""Keeps one worker process running: starts it, looks at it each second, and starts it again when it ended."""
+"""One worker process: the server without listeners; what calls its methods from the front; and what keeps it running.
+
+A worker gets its end of each connection as a descriptor over its control socket: there is no address that another process could
+connect to.
+"""
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import GAUGES, Family
-from otel_eval.app.workers.worker import work
+from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig
 from otel_eval.counters import named_count, total_counts
-from otel_eval.errors import ConfigError, Overloaded
+from otel_eval.diagnostics import expect_no_spans
+from otel_eval.errors import ConfigError, OtelEvalError, Overloaded
 from otel_eval.otlp import Signal
 from otel_eval.retry import Backoff, RetryPolicy
-from otel_eval.sources.receiver.export_handler import ExportResponse
+from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
 
 _log = logging.getLogger("otel_eval")
 
@@ -33,6 +43,108 @@ _PART_S: Final = 30.0  # for a worker to take a part of a request, its disk incl
 _HEALTHY_S: Final = 10.0  # a worker that lived longer is started again without delay
 _LIMIT: Final = struct.pack("ll", int(_PART_S), 0)  # struct timeval
 _POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
+_STOP_S: Final = 10.0  # to end in when the front is gone
+_MARGIN_S: Final = 2.0
+
+
+class Worker(Server):
+    """A server without addresses; the front calls its methods by name."""
+
+    def __init__(self, number: int, config: EvalConfig) -> None:
+        super().__init__(config, listens=False)
+        self._number: Final = number
+        self._stop_once: Final = threading.Lock()  # the front, or the worker itself where the front is gone
+        self._stopped: bool | None = None
+
+    def look(self) -> tuple[dict[str, Any], Readiness]:
+        """What was counted, and whether it works."""
+        return self.counts(), self.readiness()
+
+    def scores(self) -> list[Family]:
+        """The metrics of results, with the number of this worker: averages of several cannot be added up."""
+        label = {"worker": str(self._number)}
+        return [
+            replace(each, rows=[(suffix, {**labels, **label}, value) for suffix, labels, value in each.rows])
+            for each in super().scores()
+        ]
+
+    def stop(self, timeout_s: float = _STOP_S) -> bool:
+        """Stop, once; False if not everything was evaluated and delivered in time."""
+        with self._stop_once:
+            if self._stopped is None:
+                self._stopped = super().stop(timeout_s)
+            return self._stopped
+
+
+def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None], control: socket.socket) -> None:
+    """Run a worker to its end: until the front closes the control socket, or is gone.
+
+    Args:
+        number: of this worker, from 1.
+        config: this worker's own.
+        instance: `service.instance.id` of its metrics, which must not be those of another worker.
+        prepare: called first with the number, to set up logging.
+        control: where descriptors of connections come from. Over the first one the front gets what came of the start.
+    """
+    # The front stops its workers. Signals to the whole group of processes must not end them while it hands over requests.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda *_: None)
+    given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    os.environ["OTEL_RESOURCE_ATTRIBUTES"] = f"{given}{',' if given else ''}service.instance.id={instance}"
+    prepare(number)
+    expect_no_spans()
+    front = _accept(control)
+    if front is not None and (worker := _started(number, config, front)) is not None:
+        _run(worker, front, control)
+    sys.stderr.flush()
+    os._exit(0)  # a scorer that does not return must not keep the process
+
+
+def _started(number: int, config: EvalConfig, front: Connection) -> Worker | None:
+    try:
+        worker = Worker(number, config)
+        worker.start()
+    except Exception as error:  # noqa: BLE001 - the front reports it
+        front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
+        return None
+    front.send((True, None))
+    return worker
+
+
+def _run(worker: Worker, front: Connection | None, control: socket.socket) -> None:
+    while front is not None:
+        threading.Thread(target=_serve, args=(worker, front), name="otel-eval-part", daemon=True).start()
+        front = _accept(control)
+    watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
+    watchdog.daemon = True
+    watchdog.start()
+    worker.stop(_STOP_S)
+
+
+def _serve(worker: Worker, connection: Connection) -> None:
+    """Answer the calls that come over one connection, until the front closes it."""
+    with connection, suppress(OSError, EOFError):
+        while True:
+            connection.send(_answer(worker, *connection.recv()))
+
+
+def _answer(worker: Worker, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Whether the method returned, and what it returned or raised."""
+    try:
+        return True, getattr(worker, method)(*arguments)
+    except (OtelEvalError, InternalError) as error:
+        return False, error
+    except Exception as error:  # noqa: BLE001 - the front reports it; not every error can be sent
+        return False, RuntimeError(type(error).__name__)
+
+
+def _accept(control: socket.socket) -> Connection | None:
+    """A connection from the front; None if the front closed the control socket, or is gone."""
+    try:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+    except OSError:
+        return None
+    return Connection(descriptors[0]) if message else None
 
 
 class WorkerProcess:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Notify, placed
+from otel_eval.sources.files import MAX_DOCUMENT, Notify, placed
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {

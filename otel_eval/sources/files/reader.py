@@ -2,6 +2,7 @@
 
 Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and pipes are copied to a temporary
 file, so that every input can be read more than once. JSON is one document, or one a line; of neither more than a part is held.
+Protobuf is one message, or messages that each follow their length.
 """
 
 from __future__ import annotations
@@ -17,26 +18,18 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files.binary import (
-    PIECE,
-    Gap,
-    Notify,
-    frame_binary,
-    frame_row,
-    placed,
-    starts_with_message,
-    starts_with_row,
-)
+from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
+from otel_eval.sources.files import MAX_DOCUMENT, PIECE, Gap, Notify, placed
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.translation import frame_console, is_console
+from otel_eval.wire import read_varint
 
 HEAD: Final = 256 * 1024
 """Bytes in which the format shows, although log records may be printed before the first span."""
@@ -283,3 +276,87 @@ def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_pro
             on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
             deque(pieces, maxlen=0)  # what is left of the line
             yield Gap()
+
+
+_LONGEST_VARINT: Final = 10  # bytes
+
+
+def frame_binary(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
+    """The messages of a file in protobuf. Which signal a message is shows only in whether its members are spans.
+
+    Raises:
+        InputError: it is neither one message nor a row of them.
+    """
+    # Piece by piece: a single `read` makes room for all that it may return, however short the file is.
+    data = b"".join(islice(iter(partial(stream.read, PIECE), b""), MAX_DOCUMENT // PIECE + 1))
+    if len(data) > MAX_DOCUMENT:
+        raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
+    with suppress(InputError):
+        if _has_items(whole := _message(data)):
+            return iter((whole,))
+    batches = list(frame_row(io.BytesIO(data), on_problem))
+    if not any(map(_has_items, batches)):
+        raise InputError("no trace file of a known format, or one that was cut")
+    return iter(batches)
+
+
+def _message(data: bytes) -> SpanBatch:
+    traces = read_traces(data)
+    if traces.spans or traces.own or not traces.rejected:
+        return traces
+    logs = read_logs(data)
+    return logs if logs.logs or logs.own else traces
+
+
+def starts_with_row(head: bytes) -> bool:
+    """Whether the first bytes are a whole message with spans or log records after its length.
+
+    A single message starts with the tag 10, and as a length that leaves no room for the ids of a span.
+    """
+    size, part = next(_delimited(io.BytesIO(head)), (0, b""))
+    try:
+        return len(part) == size and _has_items(_message(part))
+    except InputError:
+        return False
+
+
+def starts_with_message(head: bytes) -> bool:
+    """Whether a message stands behind the first tag and its length, which is one byte: so a newline can begin JSON as well."""
+    try:
+        return len(head) > 1 and bool(_message(head[: 2 + head[1]]))
+    except InputError:
+        return False
+
+
+def frame_row(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
+    """Messages that each follow their length, one by one, up to one that is not there whole."""
+    for number, (size, part) in enumerate(_delimited(stream), 1):
+        if not size or len(part) < size:
+            on_problem(f"message {number}: it is cut or has no length; nothing after it was read")
+            yield Gap()
+            return
+        try:
+            yield _message(part)
+        except InputError as error:
+            on_problem(f"message {number}: {error}")
+
+
+def _has_items(batch: SpanBatch) -> bool:
+    return bool(batch.spans or batch.logs or batch.own)
+
+
+def _delimited(stream: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """The length of every message, and what is there of it."""
+    while first := stream.read(1):
+        size = _length(first, stream)
+        yield size, stream.read(size) if size <= MAX_DOCUMENT else b""
+
+
+def _length(first: bytes, stream: io.BufferedIOBase) -> int:
+    """A length: a varint, or four bytes as the Collector's file exporter writes, of which the first is 0; 0 if it is cut."""
+    if first == b"\0":
+        return int.from_bytes(stream.read(3))
+    varint = first
+    while varint[-1] >= 0x80 and len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):
+        varint += byte
+    return read_varint(varint, 0)[0] if varint[-1] < 0x80 else 0

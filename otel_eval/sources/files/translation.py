@@ -21,7 +21,7 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files.binary import Notify
+from otel_eval.sources.files import Notify
 
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})

@@ -26,7 +26,7 @@ from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.sources.files.binary import PIECE, Gap, Notify
+from otel_eval.sources.files import PIECE, Gap, Notify
 from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 

@@ -351,21 +351,16 @@ class SdkResourceScopes:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], SdkResourceScope] = {}
-        self._last: tuple[Any, Any, SdkResourceScope] = (self, self, SdkResourceScope(None, None))  # of no span
 
     def of(self, span: ReadableSpan) -> SdkResourceScope:
         """The resource and scope of the span. The object holds resource and scope, so their identities stay theirs."""
         resource, scope = span.resource, span.instrumentation_scope
-        last = self._last
-        if last[0] is resource and last[1] is scope:
-            return last[2]
         key = (id(resource), id(scope))
         resource_scope = self._kept.get(key)
         if resource_scope is None:
             if len(self._kept) >= _MAX_SCOPES:
                 self._kept.clear()
             resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
-        self._last = (resource, scope, resource_scope)
         return resource_scope
 
     def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, below: int | None = None) -> SpanFrame:
