@@ -162,14 +162,11 @@ class Journal:
     def _end(self) -> None:
         """No more goes into the last segment; all of it is on the disk before anything follows it."""
         self._turn.wait_for(lambda: not self._syncing)
-        if self._file < 0:  # a sync failed meanwhile
-            return
         if self._sync and self._durable < self._written:
-            os.fdatasync(self._file)
-            self.syncs += 1
-            self._durable = self._written
-        os.close(self._file)
-        self._file = -1
+            self._note_sync(self._written, _is_synced(self._file))
+        if self._file >= 0:  # else a sync failed
+            os.close(self._file)
+            self._file = -1
 
     def commit(self, position: int) -> None:
         """Wait until everything up to a position is on the disk.
@@ -190,24 +187,26 @@ class Journal:
 
     def _sync_now(self) -> None:
         """One sync for all who wait; others append meanwhile."""
-        upto, file, failed = self._written, self._file, False
+        upto, done = self._written, False
         self._syncing = True
         self._turn.release()
         try:
-            os.fdatasync(file)
-        except OSError:
-            failed = True
+            done = _is_synced(self._file)
         finally:
             self._turn.acquire()
             self._syncing = False
-            self.syncs += 1
-            if failed:
-                upto = self._written
-                self._lost.append((self._durable, upto))
-                os.close(file)
-                self._file = -1
-            self._durable = upto
+            self._note_sync(upto, done)
             self._turn.notify_all()
+
+    def _note_sync(self, upto: int, done: bool) -> None:
+        """A sync of what was written up to a position ended; if it failed, all that is not on the disk may be lost."""
+        self.syncs += 1
+        if not done:
+            upto = self._written
+            self._lost.append((self._durable, upto))
+            os.close(self._file)
+            self._file = -1
+        self._durable = upto
 
     # ----------------------------------------------------------------- out
 
@@ -244,6 +243,14 @@ def _records(path: Path, damage: Damage) -> Iterator[Record]:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             yield from scan(mapped, damage)
+
+
+def _is_synced(file: int) -> bool:
+    try:
+        os.fdatasync(file)
+    except OSError:
+        return False
+    return True
 
 
 def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:

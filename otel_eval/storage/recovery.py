@@ -22,11 +22,11 @@ from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import WHY
+from otel_eval.storage.journal import JournalRecord, Segment
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, origin_of
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
-from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, origin_of
 
 _log = logging.getLogger("otel_eval")
 
@@ -254,31 +254,28 @@ class PendingResults:
 
     def start(self) -> None:
         """Begin."""
-        suspected = [each for each in self.reports if self._crashes(each)]
-        if suspected:
-            self._thread = threading.Thread(target=self._run, args=(suspected,), name="otel-eval-asking-again", daemon=True)
+        if any(map(self._crashes, self.reports)):
+            self._thread = threading.Thread(target=self._put, name="otel-eval-asking-again", daemon=True)
             self._thread.start()
         else:
-            self._put(self.reports)
+            self._put()
 
     @property
     def is_over(self) -> bool:
         """Whether everything was put."""
         return self._thread is None or not self._thread.is_alive()
 
-    def _run(self, suspected: Sequence[Report]) -> None:
-        self.caught_up.wait()
-        for report in suspected:
-            if self._crashes(report) >= MOST_CRASHES:
+    def _put(self) -> None:
+        if self._thread is not None:
+            self.caught_up.wait()
+        for report in self.reports:
+            crashes = self._crashes(report)
+            if crashes >= MOST_CRASHES:
                 self._give_up(report)
-            else:
-                self.later.put(report)
-                self.later.wait(self.timeout_s)
-        self._put([each for each in self.reports if not self._crashes(each)])
-
-    def _put(self, reports: Sequence[Report]) -> None:
-        for report in reports:
+                continue
             self.later.put(report)
+            if crashes:
+                self.later.wait(self.timeout_s)
 
     def _give_up(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
