@@ -152,8 +152,7 @@ def _elements_size(values: Iterable[Any]) -> int:
 @dataclass(slots=True)
 class _HeldTrace:
     since: float
-    spans: dict[bytes, ReadableSpan] = field(default_factory=dict)
-    events: dict[bytes, list[Event]] = field(default_factory=dict)
+    spans: dict[bytes, tuple[ReadableSpan, list[Event]]] = field(default_factory=dict)  # by id, with the events they got
 
 
 class HeldSpans:
@@ -169,7 +168,7 @@ class HeldSpans:
             trace = self._traces.setdefault(trace_id, _HeldTrace(now))
             if span_id in trace.spans:
                 return False
-            trace.spans[span_id] = span
+            trace.spans[span_id] = span, []
             return True
 
     def score(self, trace_id: bytes, span_id: bytes, events: Sequence[Event]) -> bool:
@@ -178,14 +177,14 @@ class HeldSpans:
             trace = self._traces.get(trace_id)
             if trace is None or span_id not in trace.spans:
                 return False
-            trace.events.setdefault(span_id, []).extend(events)
+            trace.spans[span_id][1].extend(events)
             return True
 
     def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
         """The spans of these traces, with the events they got."""
         with self._lock:
             found = [trace for trace_id in trace_ids if (trace := self._traces.pop(trace_id, None)) is not None]
-        return [_with_events(span, trace.events.get(own, ())) for trace in found for own, span in trace.spans.items()]
+        return [_with_events(*held) for trace in found for held in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
         """The traces that have waited since `before`, the oldest first."""
