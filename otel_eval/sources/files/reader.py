@@ -215,10 +215,9 @@ def _may_be_text(head: bytes) -> bool:
 def _newline_first(stream: io.BufferedReader, on_problem: Notify) -> Iterator[SpanBatch]:
     """A blank line before JSON, or a message whose first length happens to be the code of a bracket."""
     data = stream.read()
-    try:
-        return iter(list(frame_binary(io.BytesIO(data), on_problem)))
-    except InputError:
-        return frame_text(io.BytesIO(data), on_problem)
+    with suppress(InputError):
+        return frame_binary(io.BytesIO(data), on_problem)
+    return frame_text(io.BytesIO(data), on_problem)
 
 
 _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once

@@ -134,15 +134,12 @@ def _padded(value: Any, digits: int) -> Any:
 
 
 def _parent(span: Mapping[str, Any]) -> Any:
+    own = _padded(span.get("traceID"), 32)
     # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
-        if reference.get("refType") == "CHILD_OF" and _same_trace(reference, span):
+        if reference.get("refType") == "CHILD_OF" and _padded(reference.get("traceID"), 32) in (None, own):
             return _padded(reference.get("spanID"), 16)
     return _padded(span.get("parentSpanID"), 16)
-
-
-def _same_trace(reference: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
-    return reference.get("traceID") is None or _padded(reference["traceID"], 32) == _padded(span.get("traceID"), 32)
 
 
 def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from io import BufferedIOBase
 from itertools import chain
@@ -181,7 +181,7 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
 
     An input that cannot be read ends early. That is reported when its pieces are read.
     """
-    try:
+    with suppress(InputError, OSError, *BROKEN_GZIP):
         with source.open() as stream:
             if is_surely_text(stream.peek(HEAD)):
                 for found in text_ids(stream):
@@ -189,8 +189,6 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
                 return
         for offset, batch in read_pieces(source):
             yield offset + 1, {item[0]: offset for item in (*batch.spans, *batch.logs)}
-    except (InputError, OSError, *BROKEN_GZIP):
-        return
 
 
 _TRACE_ID: Final = re.compile(rb'"trace_?[iI][dD]"\s{0,32}:\s{0,32}"([^"]{1,64})"')
@@ -202,24 +200,17 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
     """Trace ids in JSON of any of the formats, by the offset at which each was found last; in several parts."""
     found: dict[bytes, int] = {}
     kept, start = b"", 0
-    while piece := _before_broken(stream):
-        text = kept + piece
-        for match in _TRACE_ID.finditer(text):
-            found[match[1]] = start + match.start()
-        kept = text[-_LONGEST:]
-        start += len(text) - len(kept)
-        if len(found) > _IDS_AT_ONCE:
-            yield _decoded(found)
-            found = {}
+    with suppress(OSError, *BROKEN_GZIP):  # which is reported when it is parsed
+        while piece := stream.read1(PIECE):
+            text = kept + piece
+            for match in _TRACE_ID.finditer(text):
+                found[match[1]] = start + match.start()
+            kept = text[-_LONGEST:]
+            start += len(text) - len(kept)
+            if len(found) > _IDS_AT_ONCE:
+                yield _decoded(found)
+                found = {}
     yield _decoded(found)
-
-
-def _before_broken(stream: BufferedIOBase) -> bytes:
-    """The next piece; none where the input ends or is broken, which is reported when it is parsed."""
-    try:
-        return stream.read1(PIECE)
-    except (OSError, *BROKEN_GZIP):
-        return b""
 
 
 def _decoded(found: dict[bytes, int]) -> dict[bytes, int]:
@@ -293,18 +284,18 @@ class TraceIndex:
 
     def has_parts(self, trace_id: bytes) -> bool:
         """Whether a part of the trace was written and not taken."""
-        return bool(self._numbers(trace_id, 1))
+        return bool(self._numbers(trace_id))
 
     def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
         """The parts of a trace in the order in which they were written, and no more of it is kept."""
-        for (number,) in self._numbers(trace_id, -1):
+        for (number,) in self._numbers(trace_id):
             spans, logs = self._db.execute("SELECT spans, logs FROM part WHERE number = ?", (number,)).fetchone()
             self._db.execute("DELETE FROM part WHERE number = ?", (number,))
             yield read_traces(spans)
             yield read_logs(logs)
 
-    def _numbers(self, trace_id: bytes, most: int) -> list[tuple[int]]:
-        return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number LIMIT ?", (trace_id, most)).fetchall()
+    def _numbers(self, trace_id: bytes) -> list[tuple[int]]:
+        return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number", (trace_id,)).fetchall()
 
     def ids(self) -> list[bytes]:
         """The traces of which parts are here."""

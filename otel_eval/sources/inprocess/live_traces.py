@@ -73,7 +73,7 @@ class DetachRequest(NamedTuple):
 class LiveTrace:
     """A trace with a span that has not ended.
 
-    `open` holds span ids, `live` the spans of those that we saw start, `spans` what ended. `early`: some of it started before
+    `open` holds spans by id, None for one that we did not see start, `spans` what ended. `early`: some of it started before
     we looked. `queued`: it is on its way to the worker, its spans `counted` as waiting. `seen` and `still_since` are the
     sweep's: how much it saw last time and since when nothing changed. `looked`: so many spans had ended when those were
     looked for that can be handed over. `rests`: some were, so that it stays known, however long nothing of it ends. `room`:
@@ -85,15 +85,14 @@ class LiveTrace:
     """
 
     __slots__ = (
-        *("trace_id", "room", "open", "live", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
+        *("trace_id", "room", "open", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
         *("since", "still_since", "seen", "counted"),
         *("size", "measured", "draws", "live_size", "live_measured", "live_due", "asked"),
     )
 
     def __init__(self, trace_id: int, now: float, room: int) -> None:
         self.trace_id, self.room = trace_id, room
-        self.open: set[int] = set()
-        self.live: dict[int, Any] = {}
+        self.open: dict[int, Any] = {}
         self.looked, self.rests = 0, False
         self.spans: deque[ReadableSpan] = deque()
         self.closed = self.queued = self.early = self.cut = self.asked = False

@@ -195,7 +195,7 @@ class InProcessSource(SpanProcessor):
     def look_at_open(self, saw: Callable[[SpanReader, str, str], None]) -> None:
         """Call `saw` with open spans of the newest traces, the names of their scopes and their services; on the worker."""
         for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
-            for span in list(entry.live.values())[:_SPANS_LOOKED_AT]:
+            for span in filter(None, list(entry.open.values())[:_SPANS_LOOKED_AT]):
                 service = span.resource.attributes.get("service.name", "")
                 saw(SdkSpanReader(span), _scope_name(span), str(service))
 

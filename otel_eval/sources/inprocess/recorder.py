@@ -1,9 +1,9 @@
 """Count the spans that start and end in each trace, and hand a trace over when none of its spans is open.
 
 The two callbacks run on the threads of the traced program, so they take no lock, look at no clock and build nothing: a
-dictionary look-up and two set operations.
+look-up and an operation on a dictionary, and one on a deque.
 
-Why that is safe: everything the callbacks touch is one C call on a set, a deque or a dictionary. Only *closing* needs several
+Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only *closing* needs several
 steps and takes `_lock`. The closing thread sets `closed` and then looks at `open`; a starting span is added to `open` before
 `closed` is looked at: one of the two sees the other. The thread that saw `closed` takes the lock and finds out whether the
 closing stood. A span is handed over by the thread that takes it out of the deque: exactly once.
@@ -101,8 +101,7 @@ class Recorder:
             entry = self._begin(span, parent_context)
             if entry is None:
                 return
-        entry.live[context[1]] = span
-        entry.open.add(context[1])
+        entry.open[context[1]] = span
         if entry.closed:
             self._again(entry, context)
 
@@ -120,8 +119,7 @@ class Recorder:
             return True
         spans, under_way = entry.spans, entry.open
         spans.append(span)
-        under_way.discard(context[1])
-        entry.live.pop(context[1], None)
+        under_way.pop(context[1], None)
         if not under_way or entry.closed or len(spans) > entry.room:
             self._complete_or_limit(entry, span)
             return True
@@ -138,7 +136,7 @@ class Recorder:
         parent = open_parent(span, parent_context)
         if parent is not None:
             entry.early = True
-            entry.open.add(parent)
+            entry.open.setdefault(parent, None)
         return entry
 
     def _entry(self, trace_id: int) -> LiveTrace:
@@ -160,10 +158,7 @@ class Recorder:
         with self._lock:
             if not entry.closed:
                 return
-            entry.open.discard(context[1])
-            again = self._entry(context[0])
-            again.live[context[1]] = entry.live.pop(context[1], None)
-            again.open.add(context[1])
+            self._entry(context[0]).open[context[1]] = entry.open.pop(context[1], None)
 
     def _many_came(self) -> None:
         """Many spans started or ended: have their bytes measured. With many open traces less often, as each costs a look."""
@@ -240,7 +235,7 @@ class Recorder:
             return False
         if any(each.context.span_id == parent.span_id for each in entry.spans.copy()):
             return False
-        entry.open.add(parent.span_id)
+        entry.open.setdefault(parent.span_id, None)
         return True
 
     # ------------------------------------------------------------------ for the worker
@@ -331,7 +326,7 @@ class Recorder:
         if entry.early or entry.cut or len(ended) == entry.looked:
             return
         entry.looked = len(ended)
-        found = find_detached(entry.trace_id, ended, entry.live.copy(), self._is_agent)
+        found = find_detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
             if found is None or entry.closed or entry.queued:
                 return
