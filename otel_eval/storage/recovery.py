@@ -108,7 +108,8 @@ class Recovery:
             _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
         for each in fields(buffer.counts):  # these count what comes from now on
             setattr(buffer.counts, each.name, 0)
-        self._take_over()
+        exporters_of = self._durable.segment_refs.unacknowledged_by
+        self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
         if self._resuming:
             self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
         pending = {each.trace.trace_id for each in self._pending.values()}
@@ -125,15 +126,12 @@ class Recovery:
                 yield entry
                 continue
             trace_id, records = record_types.unpack_nested(entry.payload)
-            self._begin_again(buffer, trace_id, entry.segment)
+            # These records replace everything about the trace before.
+            buffer.drop(trace_id)
+            self._closed.pop(trace_id, None)
+            self._durable.segment_refs.moved(trace_id, entry.segment)
             for inner, content in records:
                 yield JournalRecord(entry.segment, inner, content, entry.end)
-
-    def _begin_again(self, buffer: TraceBuffer, trace_id: bytes, segment: Segment) -> None:
-        """The records that follow replace everything about the trace before."""
-        buffer.drop(trace_id)
-        self._closed.pop(trace_id, None)
-        self._durable.segment_refs.moved(trace_id, segment)
 
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         try:
@@ -198,10 +196,6 @@ class Recovery:
             buffer.remember(trace_id, until - ahead)
 
     # ------------------------------------------------------------ afterwards
-
-    def _take_over(self) -> None:
-        exporters_of = self._durable.segment_refs.unacknowledged_by
-        self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
 
     def unfinished(self, engine: Engine) -> list[Report]:
         """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""

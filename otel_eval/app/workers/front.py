@@ -199,7 +199,6 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
 
 
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
-_ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
 
 
 class SplittingHandler(ExportHandler):
@@ -259,7 +258,5 @@ def _called(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:
     """Partial successes add up; the reason is the first worker's that has one."""
-    partial_ones = [each for each in answers if each.message]
-    if not partial_ones:
-        return _ACCEPTED
-    return ExportResponse(ExportStatus.ACCEPTED, partial_ones[0].message, sum(each.rejected for each in answers))
+    why = next((each.message for each in answers if each.message), "")
+    return ExportResponse(ExportStatus.ACCEPTED, why, sum(each.rejected for each in answers))

@@ -377,12 +377,10 @@ class SupervisedWorker:
 
     def scores(self) -> list[Family]:
         """The metrics of results in its process; none if it does not answer."""
-        process = self._ready
-        try:
-            found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
-        except (Overloaded, RuntimeError):
-            return []
-        return found
+        with suppress(Overloaded, RuntimeError):
+            if (process := self._ready) is not None:
+                return list(process.call(_ANSWER_S, "scores"))
+        return []
 
     def counts(self) -> dict[str, Any]:
         """What its processes counted, as they reported a second ago."""

@@ -93,7 +93,10 @@ class KafkaSource:
         """
         self._consumer = Consumer(self._settings | {"on_commit": self._on_commit, "error_cb": self._warn}, logger=ClientLog())
         self._consumer.subscribe(
-            [self._services.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            [self._services.topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=lambda _, lost: self._give_away(lost, "lost"),
         )
         self._moved = self._looked_at = time.monotonic()
         self._thread.start()
@@ -294,9 +297,6 @@ class KafkaSource:
         self._finish_delivered()
         self._commit([self._partitions[each.partition] for each in revoked if each.partition in self._partitions], is_last=True)
         self._give_away(revoked, "revoked")
-
-    def _on_lost(self, _: Any, lost: Sequence[Any]) -> None:
-        self._give_away(lost, "lost")
 
     def _give_away(self, partitions: Sequence[Any], event: str) -> None:
         """Drop what is held of partitions: their new owner reads it again."""
