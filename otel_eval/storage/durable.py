@@ -59,11 +59,9 @@ class SpansToForward(Protocol):
 
     def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
         """The spans of a trace that wait, and a request that contains them."""
-        ...
 
     def moved(self, roots: Sequence[Any], place: Any) -> bool:
         """Those that still wait belong to the record at this place; False if none waits any more."""
-        ...
 
 
 class AcknowledgedRequest(NamedTuple):

@@ -36,19 +36,15 @@ class ForwardingRecords(Protocol):
 
     def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
         """A request, or the spans of one trace that wait."""
-        ...
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
         """A trace was evaluated."""
-        ...
 
     def passed(self, payload: bytes) -> None:
         """Requests were forwarded."""
-        ...
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
         """Forward the rest."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
