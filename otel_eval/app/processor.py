@@ -67,7 +67,7 @@ class EvalSpanProcessor(InProcessSource):
                 tracer_provider,
                 logger_provider,
                 meter_provider,
-                self._origin,
+                self.pipeline,
                 counters=counters,
                 found=self.be_last_registered_at_exit,
                 window=window_limits(settings),
@@ -169,9 +169,6 @@ class EvalSpanProcessor(InProcessSource):
         if not isinstance(other, EvalSpanProcessor):
             return False
         return other._settings == self._settings and other._providers == self._providers
-
-    def _origin(self) -> Any:
-        return self.pipeline()
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
