@@ -173,12 +173,11 @@ class EvaluatedTrace:
     @classmethod
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
         """The results of a closed trace that was evaluated just now."""
-        if trace.part is None:
-            return cls(trace.trace_id, trace.last_evaluations, reports)
-        runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
-        return cls(
-            trace.trace_id, {each: trace.last_evaluations[each] for each in runs if each in trace.last_evaluations}, reports
-        )
+        last = trace.last_evaluations
+        if trace.part is not None:
+            runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
+            last = {each: last[each] for each in runs if each in last}
+        return cls(trace.trace_id, last, reports)
 
 
 def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
