@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
 from io import BufferedIOBase
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_eval.errors import InputError, RequestTooLarge
 
@@ -38,8 +37,7 @@ class MalformedRequest(Exception):
         self.code: Final = code
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """A request before its body.
 
     Attributes:

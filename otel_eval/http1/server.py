@@ -107,6 +107,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         self.command, self.headers, self.request_version = "", Message(), self.protocol_version
         try:
             head = read_head(self.raw_requestline, self.rfile)
+            self.command, self.path, self.request_version, self.headers, self.close_connection = head
         except MalformedRequest as error:
             self.send_error(error.code, str(error))
             return False
@@ -115,8 +116,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             return False
         finally:
             self.server.works()
-        self.command, self.path, self.request_version, self.headers = head.method, head.path, head.version, head.headers
-        self.close_connection = head.last
         return True
 
     def wait_for_client(self) -> None:

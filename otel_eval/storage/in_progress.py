@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -253,18 +253,14 @@ class RecordedAttempts:
     @contextmanager
     def later(self, trace_id: str) -> Iterator[None]:
         """Record that a result that comes later is worked on; where more than 63 are, the others are not recorded."""
-        try:
-            slot = self._slots.pop()
-        except IndexError:
+        with ExitStack() as ending:
+            if self._slots:
+                slot = self._slots.pop()
+                ending.callback(self._slots.append, slot)
+                ending.callback(self._in_progress.end, slot)  # first
+                self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _LATER))
+                self._in_progress.scoring(slot)
             yield
-            return
-        self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _LATER))
-        self._in_progress.scoring(slot)
-        try:
-            yield
-        finally:
-            self._in_progress.end(slot)
-            self._slots.append(slot)
 
     def crashes_later(self, trace_id: bytes) -> int:
         """How often the process crashed while results of the trace that come later were worked on."""
