@@ -65,10 +65,7 @@ class FrontServer:
         self._workers: Final = [SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
         handler = partial(SplittingHandler, self._workers)
         self._receiver: Final = receiver_of(
-            config.receivers.otlp,
-            handler,
-            lambda: self._readiness().ready,
-            grpc_threads=_THREADS * config.workers,
+            config.receivers.otlp, handler, lambda: self._readiness().ready, grpc_threads=_THREADS * config.workers
         )
         self._bound: Bound | None = None
         self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
