@@ -63,6 +63,32 @@ class EndedSpans:
     measured: int = 0
     counted: int = 0
 
+    @classmethod
+    def detached(
+        cls, trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
+    ) -> EndedSpans | None:
+        """The ended spans that can be evaluated, if an agent's is among them.
+
+        Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
+        What is below an open span is handed over as if it hung from the outermost open span above: what is between is open and no
+        agent's, so it belongs to no run, and spans with one missing parent are known to be no parts of one another.
+
+        Args:
+            ended: what has ended of the trace and was not handed over.
+            live: what is open, by id.
+            is_agent: whether a span, open or ended, is an agent's.
+        """
+        trees = _Trees({_id(span): span for span in ended}, live, is_agent)
+        tops = {span_id: trees.below(_parent(span)) for span_id, span in trees.ended.items()}
+        if _UNKNOWN in tops.values():
+            return None
+        spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
+        if not any(map(is_agent, spans)):
+            return None
+        handed = {_id(span) for span in spans}
+        below = {each: tops[each] for each in handed if tops[each] and _parent(trees.ended[each]) not in handed}
+        return cls(trace_id, spans, "detached", below)
+
 
 class DetachRequest(NamedTuple):
     """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
@@ -113,7 +139,7 @@ def is_relevant(span: Any) -> bool:
     return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
 
 
-class WorkerBacklog:
+class Backlog:
     """What is on its way to the worker: traces that may be closed, and spans that were given over.
 
     Args:
@@ -159,32 +185,6 @@ class WorkerBacklog:
             item.size += size
             if item.counted:
                 self.size += size
-
-
-def find_detached(
-    trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
-) -> EndedSpans | None:
-    """The ended spans that can be evaluated, if an agent's is among them.
-
-    Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
-    What is below an open span is handed over as if it hung from the outermost open span above: what is between is open and no
-    agent's, so it belongs to no run, and spans with one missing parent are known to be no parts of one another.
-
-    Args:
-        ended: what has ended of the trace and was not handed over.
-        live: what is open, by id.
-        is_agent: whether a span, open or ended, is an agent's.
-    """
-    trees = _Trees({_id(span): span for span in ended}, live, is_agent)
-    tops = {span_id: trees.below(_parent(span)) for span_id, span in trees.ended.items()}
-    if _UNKNOWN in tops.values():
-        return None
-    spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
-    if not any(map(is_agent, spans)):
-        return None
-    handed = {_id(span) for span in spans}
-    below = {each: tops[each] for each in handed if tops[each] and _parent(trees.ended[each]) not in handed}
-    return EndedSpans(trace_id, spans, "detached", below)
 
 
 _AGENT: Final = -1

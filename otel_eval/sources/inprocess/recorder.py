@@ -21,15 +21,7 @@ from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import (
-    DetachRequest,
-    EndedSpans,
-    InProcessLimits,
-    LiveTrace,
-    WorkerBacklog,
-    find_detached,
-    is_relevant,
-)
+from otel_eval.sources.inprocess.live_traces import Backlog, DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
@@ -68,7 +60,7 @@ class Recorder:
         self._put = put
         self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
         self._traces: dict[int, LiveTrace] = {}
-        self.waiting = WorkerBacklog(self.limits, self._lock)
+        self.waiting = Backlog(self.limits, self._lock)
         self.call_after(MANY_SPANS)
         self._down = False
         self._since_ns = time.time_ns()
@@ -317,7 +309,7 @@ class Recorder:
         if entry.early or entry.cut or len(ended) == entry.looked:
             return
         entry.looked = len(ended)
-        found = find_detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
+        found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
             if found is None or entry.closed or entry.queued:
                 return
