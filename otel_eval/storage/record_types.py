@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly import Closing
@@ -297,9 +298,8 @@ _LOGS: Final = form_of("logs")
 
 def weight_of(trace: ClosedTrace) -> int:
     """Its payloads in bytes."""
-    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
-        len(payload) for records in trace.logs.values() for payload, _ in records
-    )
+    logs = chain.from_iterable(trace.logs.values())
+    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(len(payload) for payload, _ in logs)
 
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from io import BufferedIOBase
 from itertools import chain
 from math import inf
@@ -110,10 +111,8 @@ class _Traces:
     """
 
     def __init__(self, limits: Limits, index: TraceIndex) -> None:
-        waits: dict[str, Any] = dict.fromkeys(
-            ("decision_wait_s", "decision_wait_partial_s", "grace_period_s", "idle_s", "max_age_s"), inf
-        )
-        self._buffer: Final = TraceBuffer(replace(limits, max_traces=maxsize, **waits))
+        limits = replace(limits, max_traces=maxsize, idle_s=inf, max_age_s=inf, grace_period_s=inf)
+        self._buffer: Final = TraceBuffer(replace(limits, decision_wait_s=inf, decision_wait_partial_s=inf))
         self._index: Final = index
         self._ends: Final = index.in_order()
         self._next = next(self._ends, None)
@@ -204,24 +203,17 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
         while piece := stream.read1(PIECE):
             text = kept + piece
             for match in _TRACE_ID.finditer(text):
-                found[match[1]] = start + match.start()
+                if (trace_id := _trace_id(match[1])) is not None:
+                    found[trace_id] = start + match.start()
             kept = text[-_LONGEST:]
             start += len(text) - len(kept)
             if len(found) > _IDS_AT_ONCE:
-                yield _decoded(found)
+                yield found
                 found = {}
-    yield _decoded(found)
+    yield found
 
 
-def _decoded(found: dict[bytes, int]) -> dict[bytes, int]:
-    ids: dict[bytes, int] = {}
-    for text, offset in found.items():
-        trace_id = _trace_id(text)
-        if trace_id is not None:
-            ids[trace_id] = max(offset, ids.get(trace_id, 0))
-    return ids
-
-
+@lru_cache(1024)
 def _trace_id(text: bytes) -> bytes | None:
     """The id's 16 bytes, written in hexadecimal, shortened or after "0x", or in base64; None if it is neither."""
     try:
