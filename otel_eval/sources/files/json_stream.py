@@ -126,7 +126,6 @@ class Cursor:
                 raise self._broken("Expecting property name enclosed in double quotes")
             key = self.value()
             self._expect(":", "Expecting ':' delimiter")
-            self.peek()
             yield key
 
     def elements(self) -> Iterator[int]:
@@ -139,7 +138,6 @@ class Cursor:
         while self.peek() != end:
             if number:
                 self._expect(",", "Expecting ',' delimiter")
-                self.peek()
             yield number
             number += 1
         self._expect(end, f"Expecting {end!r}")

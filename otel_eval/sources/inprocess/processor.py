@@ -28,7 +28,6 @@ Handover = Callable[[bytes, list[SpanFrame], str], None]
 _numbers: Final = count()  # processors in the order in which they were made
 _SHUTDOWN_S: Final = 30.0
 _BLOCKED_S: Final = 2.0  # that delivery of one result may take before the process ends without the others
-_LIMIT: Final = "many spans started or ended"
 _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
 _YIELD_S: Final = 1e-3  # once for at least 512 spans, and only while the thread that limits bytes waits for the interpreter
 
@@ -64,7 +63,7 @@ class InProcessSource(SpanProcessor):
         )
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
-            "otel-eval-memory", "the limits of bytes were not enforced", self._limit, self._limiter.look, tick_s
+            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.look, tick_s=tick_s
         )
         self._pipeline: Any = None
         self._resource: Any = None
@@ -156,7 +155,7 @@ class InProcessSource(SpanProcessor):
             time.sleep(_YIELD_S)
             return
         self._limit_asked = True
-        self._limiting.put(_LIMIT)
+        self._limiting.put(self._limit)
 
     def _finds_double(self, pipeline: Any) -> bool:
         """Whether an older processor of this pipeline does the same: then this one stays inactive, with a warning."""
@@ -204,7 +203,7 @@ class InProcessSource(SpanProcessor):
 
     # ------------------------------------------------------------------ on the threads of the processor
 
-    def _limit(self, _: object) -> None:
+    def _limit(self) -> None:
         self._limit_asked = False
         self._limiter.look()
 
