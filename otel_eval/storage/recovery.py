@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, LastEvaluation
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.otlp import RawRequest, read_request
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
@@ -47,14 +47,6 @@ class ForwardingRecords(Protocol):
         """Forward the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    """A trace as it was closed, with the results that it had before."""
-
-    trace: ClosedTrace
-    before: dict[bytes, LastEvaluation]
-
-
 class Recovery:
     """Fills a buffer from a journal; to be handed to `Pipeline.recover`.
 
@@ -79,8 +71,9 @@ class Recovery:
         self._resuming: Final = resuming
         self._deliver_to, self._revised = deliver, revised
         self._unreadable = 0  # requests
-        self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not evaluated yet
-        self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
+        # Not evaluated yet; each with a copy that keeps the results which it had before.
+        self._closed: Final[dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]]] = {}
+        self._pending: Final[dict[str, ClosedTrace]] = {}  # those copies, by the result that is still to come
         self._reports: Final[dict[bytes, Report]] = {}  # not delivered
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
@@ -108,10 +101,10 @@ class Recovery:
         self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
         if self._resuming:
             self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
-        pending = {each.trace.trace_id for each in self._pending.values()}
+        pending = {each.trace_id for each in self._pending.values()}
         return self._durable.attempts.recover(
             buffer,
-            [each.trace for closed in self._closed.values() for each in closed],
+            [trace for closed in self._closed.values() for trace, _ in closed],
             lambda each: buffer.holds(each) or each in self._closed or each in pending,
         )
 
@@ -152,7 +145,8 @@ class Recovery:
         for trace_id, reason, tops in closed:
             trace = buffer.close_again(trace_id, reason, now, tops)
             if trace is not None:
-                self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.last_evaluations)))
+                before = replace(trace, last_evaluations=dict(trace.last_evaluations))
+                self._closed.setdefault(trace_id, []).append((trace, before))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
         """Evaluated traces, by a record of the segment: note their pending results, and the reports still to be delivered."""
@@ -170,15 +164,15 @@ class Recovery:
                 if (key := self._durable.expect_delivery(report, segment)) is not None:
                     self._reports[key] = report
 
-    def _evaluated(self, evaluated: EvaluatedTrace) -> _Closed | None:
+    def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
         waiting = self._closed.get(evaluated.trace_id)
         if not waiting:
             return None  # its spans are gone
-        closed = waiting.pop(0)
+        trace, before = waiting.pop(0)
         if not waiting:
             del self._closed[evaluated.trace_id]
-        closed.trace.last_evaluations.update(evaluated.last_evaluations)
-        return closed
+        trace.last_evaluations.update(evaluated.last_evaluations)
+        return before
 
     def _deliver(self, payload: bytes) -> None:
         segment_refs = self._durable.segment_refs
@@ -196,20 +190,20 @@ class Recovery:
     def unfinished(self, engine: Engine) -> list[Report]:
         """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""
         asking, again = engine.only_later(), []
-        for closed in {id(each): each for each in self._pending.values()}.values():
-            for report in self._pending_of(closed.trace, closed.before, asking):
+        for trace in {id(each): each for each in self._pending.values()}.values():
+            for report in self._pending_of(trace, asking):
                 pending = tuple([each for each in report.pending if each.result_id in self._pending])
                 if pending:
-                    self._durable.await_results(closed.trace.trace_id, pending)
+                    self._durable.await_results(trace.trace_id, pending)
                     again.append(replace(report, pending=pending))
         return sorted(again, key=lambda each: -self._durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
-    def _pending_of(self, trace: ClosedTrace, before: dict[bytes, LastEvaluation], asking: Engine) -> list[Report]:
+    def _pending_of(self, trace: ClosedTrace, asking: Engine) -> list[Report]:
         """The reports on a trace once more, without any scorer being called."""
         evaluator, since_ns = self._durable.identity
         stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
         try:
-            return asking.evaluate(replace(trace, last_evaluations=dict(before)), stamp)
+            return asking.evaluate(trace, stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
             _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
             return []
