@@ -58,15 +58,14 @@ class EvalSpanProcessor(InProcessSource):
         logger_provider: Any = None,
         meter_provider: Any = None,
     ) -> None:
+        self._providers = (tracer_provider, logger_provider, meter_provider)
         settings = load(config)
         counters = Counters()
         exporters = exporters_of(settings, counters)
         if settings.exporters.otlp is None or settings.signals is not None:
             global_exporter = GlobalProvidersExporter(
                 settings.signals,
-                tracer_provider,
-                logger_provider,
-                meter_provider,
+                *self._providers,
                 self.pipeline,
                 counters=counters,
                 found=self.be_last_registered_at_exit,
@@ -75,7 +74,6 @@ class EvalSpanProcessor(InProcessSource):
             )
             exporters.append(global_exporter)
         self._fanout = Fanout(exporters, counters)
-        self._providers = (tracer_provider, logger_provider, meter_provider)
         self._settings, self._counters = settings, counters
         self._begin()
         limits = limits_of(settings)
@@ -186,9 +184,8 @@ def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str
         config: its `conventions` and limits are used.
     """
     settings = load(config)
-    buffer = TraceBuffer(
-        replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
-    )
+    limits = replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
+    buffer = TraceBuffer(limits)
     buffer.push_many(frames_of(spans), 0.0)
     plan = plan_of(settings)
     return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

@@ -267,12 +267,8 @@ class PendingResults:
         aside = self.durable.attempts.set_aside([failed], WHY)  # first: what is journaled would be exported after a kill
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process ends
-        _log.warning(
-            "results of trace %s are not waited for again: %s; they are failed and %s",
-            failed.trajectory.trace_id,
-            WHY,
-            "in the dead-letter file" if aside else "exported",
-        )
+        trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
+        _log.warning("results of trace %s are not waited for again: %s; they are failed and %s", trace_id, WHY, where)
         if not aside:
             self.emit(failed)
 
