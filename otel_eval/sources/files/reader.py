@@ -160,7 +160,7 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
     if not problems.used:
-        raise InputError(f"{name}: {problems.first or 'holds no spans'}")
+        raise InputError(f"{name}: {next(iter(problems.held), 'holds no spans')}")
 
 
 class _SkippedParts:
@@ -168,25 +168,21 @@ class _SkippedParts:
 
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
-        self._held: list[str] = []
+        self.held: list[str] = []
         self.used = False
-
-    @property
-    def first(self) -> str:
-        return self._held[0] if self._held else ""
 
     def add(self, problem: str) -> None:
         if self.used:
             self._notify(problem)
-        elif len(self._held) < _HELD:
-            self._held.append(problem)
+        elif len(self.held) < _HELD:
+            self.held.append(problem)
 
     def see(self, batch: SpanBatch) -> None:
         if batch.rejected:
             self.add(f"{batch.rejected} skipped, the first: {batch.why}")
         if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
             self.used = True
-            for problem in self._held:
+            for problem in self.held:
                 self._notify(problem)
 
 

@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from io import BufferedIOBase
@@ -231,7 +231,7 @@ _PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
 _ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position, excluded.position)"
 
 
-class TraceIndex:
+class TraceIndex(AbstractContextManager["TraceIndex"]):
     """Where each trace occurs last, and parts of traces that memory has no room for.
 
     They are in a database without a name, which SQLite keeps in memory and, beyond a cache of 16 MiB, in a temporary file.
@@ -242,9 +242,6 @@ class TraceIndex:
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         for each in (_CACHE, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
             self._db.execute(each)
-
-    def __enter__(self) -> TraceIndex:
-        return self
 
     def __exit__(self, *_: Any) -> None:
         self._db.close()

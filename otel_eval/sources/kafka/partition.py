@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings
@@ -125,14 +126,12 @@ class Partition:
 
     def _next(self) -> list[TopicRecord]:
         """The records that are read together: those of a tenth of a second, all before the start or all behind it."""
-        first, records = self.waiting[0], list[TopicRecord]()
-        is_known = first.offset < self._start.low
-        for record in self.waiting:
-            is_apart = record.time_s - first.time_s >= _TICK_S or (record.offset < self._start.low) is not is_known
-            if len(records) >= _MOST_RECORDS or is_apart:
-                break
-            records.append(record)
-        return records
+        first, low = self.waiting[0], self._start.low
+
+        def belongs(record: TopicRecord) -> bool:
+            return record.time_s - first.time_s < _TICK_S and (record.offset < low) is (first.offset < low)
+
+        return list(takewhile(belongs, islice(self.waiting, _MOST_RECORDS)))
 
     def _read_together(self, records: list[TopicRecord]) -> None:
         """Push these records, or note their trace ids if they are before the start; they go on waiting if the push is refused."""
