@@ -35,20 +35,19 @@ class DirectoryLock:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.path: Final = Path(directory)
+        shown = repr(str(self.path))
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
         except OSError as error:
             raise ConfigError(
-                f"{_KEY}: {str(self.path)!r} cannot be used ({_reason(error)}); name a directory that can be written"
+                f"{_KEY}: {shown} cannot be used ({_reason(error)}); name a directory that can be written"
             ) from None
         try:
             _lock(self._lock)
         except OSError:
             os.close(self._lock)
-            raise ConfigError(
-                f"{_KEY}: {str(self.path)!r} is in use by another process; stop it or name another directory"
-            ) from None
+            raise ConfigError(f"{_KEY}: {shown} is in use by another process; stop it or name another directory") from None
 
     def segments(self) -> list[tuple[int, Path]]:
         """Number and path of each segment, oldest first.

@@ -54,13 +54,7 @@ class InProcessSource(SpanProcessor):
         self._handover: Final = handover
         self._reset()
         self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s)
-        self._recorder: Final = Recorder(
-            limits,
-            self._worker.put,
-            self._began,
-            lambda span: self._is_agent(SdkSpanReader(span), _scope_name(span)),
-            self._many_came,
-        )
+        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._many_came)
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
             "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.look, tick_s=tick_s
@@ -206,6 +200,9 @@ class InProcessSource(SpanProcessor):
     def _limit(self) -> None:
         self._limit_asked = False
         self._limiter.look()
+
+    def _is_agents(self, span: Any) -> bool:
+        return self._is_agent(SdkSpanReader(span), _scope_name(span))
 
     def _serve(self, item: LiveTrace | EndedSpans | DetachRequest) -> None:
         """On the worker: hand the spans of a queued trace over to the pipeline, or look for runs that can be detached."""

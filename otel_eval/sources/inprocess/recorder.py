@@ -190,8 +190,7 @@ class Recorder:
             if entry.queued or entry.closed:
                 return
             if self.waiting.is_full(len(entry.spans)):
-                entry.closed = True
-                self._drop(self._leave(entry, "closed"))
+                self.close(entry, "closed")  # which drops it
                 return
             entry.queued = True
             self.waiting.put(entry)
@@ -273,11 +272,10 @@ class Recorder:
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
-        total = 0
         entries = self.entries()
         for entry in entries:
             self._sweep(entry, now)
-            total += len(entry.spans)
+        total = sum(len(entry.spans) for entry in entries)
         for entry in entries:
             if total <= self.limits.max_spans:
                 return
