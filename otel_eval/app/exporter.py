@@ -15,7 +15,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of
@@ -160,9 +160,7 @@ class EvalSpanExporter(SpanExporter):
     def place(self, report: Report) -> bool:
         """Add the results to the run's own span as events; False, and counted, if the span has left already."""
         run, ended = report.trajectory, names.run_ended_ns(report)
-        events: list[Event] = [
-            event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results
-        ]
+        events = [event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
         if not placed:
             self._counters.add("exporter.scores_unplaced", len(events))

@@ -67,12 +67,10 @@ class KafkaIntake:
         )
 
     def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
-        needs_key = given.unkeyed == "refuse"
+        encoding, needs_key = _ENCODINGS[given.encoding], given.unkeyed == "refuse"
         return Services(
             topic=given.topic,
-            reader=RecordReader(
-                _ENCODINGS[given.encoding], given.max_message_size, max_attributes_of(config), needs_key=needs_key
-            ),
+            reader=RecordReader(encoding, given.max_message_size, max_attributes_of(config), needs_key=needs_key),
             counters=counters,
             dead_records=_dead_records(given),
             margin_s=given.margin,

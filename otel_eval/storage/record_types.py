@@ -124,9 +124,7 @@ class RecordKind(IntEnum):
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
     """The payload of CLOSED."""
-    return b"".join(
-        _CLOSED.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed
-    )
+    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(tops)) + b"".join(tops) for trace_id, why, tops in closed)
 
 
 def unpack_closings(payload: bytes) -> Iterator[Closing]:

@@ -101,12 +101,9 @@ class Recovery:
         self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
         if self._resuming:
             self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
-        pending = {each.trace_id for each in self._pending.values()}
-        return self._durable.attempts.recover(
-            buffer,
-            [trace for closed in self._closed.values() for trace, _ in closed],
-            lambda each: buffer.holds(each) or each in self._closed or each in pending,
-        )
+        needed = {*self._closed, *(each.trace_id for each in self._pending.values())}
+        closed = [trace for each in self._closed.values() for trace, _ in each]
+        return self._durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Every record, those within others too."""

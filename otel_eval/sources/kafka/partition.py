@@ -181,10 +181,8 @@ class Partition:
             self.is_blocked = True  # the spans of the others are duplicates when they are taken again
             return None
         self._count(len(kept) - len(found.refused), found.batch)
-        firsts = {
-            record.offset: self.watermark.read(record.offset, record.time_s, ids)
-            for record, ids in zip(kept, found.trace_ids, strict=True)
-        }
+        read = zip(kept, found.trace_ids, strict=True)
+        firsts = {record.offset: self.watermark.read(record.offset, record.time_s, ids) for record, ids in read}
         firsts |= self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
         self._finish_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
