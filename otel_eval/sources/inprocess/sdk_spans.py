@@ -114,10 +114,8 @@ def raw_attributes(span: ReadableSpan) -> Any:
 def attributes_of(attributes: Any) -> dict[str, Any]:
     """The attributes as a dictionary, not to be changed. The SDK's own mapping takes a lock for each key."""
     inner: Any = getattr(attributes, "_dict", None)
-    if type(inner) in _DICTIONARIES:
-        held: dict[str, Any] = inner
-        return held
-    return dict(attributes) if attributes else {}
+    held: dict[str, Any] = inner if type(inner) in _DICTIONARIES else dict(attributes or {})
+    return held
 
 
 def _inner(span: Any, field: str, public: str) -> Iterable[Any]:
