@@ -153,11 +153,7 @@ def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
 def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
     fields = _tags(log.get("fields"))
     name = _plain(fields.pop("event", None))
-    return {
-        "timeUnixNano": _micros(log.get("timestamp")),
-        "name": name if isinstance(name, str) else None,
-        "attributes": _attributes(fields),
-    }
+    return _event(_micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields))
 
 
 def _tags(value: Any) -> dict[str, dict[str, Any]]:
@@ -300,11 +296,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "timeUnixNano": _nanoseconds(event.get("timestamp")),
-        "name": event.get("name"),
-        "attributes": _plain_attributes(event.get("attributes")),
-    }
+    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _plain_attributes(event.get("attributes")))
 
 
 def _plain_attributes(value: Any) -> list[dict[str, Any]]:
@@ -318,6 +310,10 @@ def _any(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return {"kvlistValue": {"values": _plain_attributes(value)}}
     return _scalar(value)
+
+
+def _event(time_ns: int, name: Any, attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"timeUnixNano": time_ns, "name": name, "attributes": attributes}
 
 
 _SCALARS: Final = ((str, "stringValue"), (bool, "boolValue"), (int, "intValue"), (float, "doubleValue"))
