@@ -101,15 +101,9 @@ class EvalSpanExporter(SpanExporter):
         self._held = HeldSpans()
         self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, engine.evaluations, one_process=True)
         emit, watch = self._diagnostics.counted(self._fanout.export), self._diagnostics.evaluated
-        later = later_of(self._settings, engine, emit)
+        limits, later = _limits(self._settings), later_of(self._settings, engine, emit)
         self._core = Pipeline(
-            engine,
-            emit,
-            _limits(self._settings),
-            evaluated=lambda trace_id: self._release([trace_id]),
-            later=later,
-            watch=watch,
-            since_ns=time.time_ns(),
+            engine, emit, limits, evaluated=lambda each: self._release([each]), later=later, watch=watch, since_ns=time.time_ns()
         )
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported

@@ -77,32 +77,24 @@ class EvalSpanProcessor(InProcessSource):
         self._settings, self._counters = settings, counters
         self._begin()
         limits = limits_of(settings)
-        super().__init__(
-            self._whole,
-            # One span more, so that the core sees that a limit cut it.
-            limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=limits.max_spans_per_trace + 1))),
-        )
+        most = limits.max_spans_per_trace + 1  # so that the core sees that a limit cut it
+        super().__init__(self._whole, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
         lines, clients = self._settings.exporters.has_no_run, Clients(self._counters.add)
         self._engine = engine = engine_of(self._settings, self._counters, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, engine.evaluations, one_process=True)
-        emit = self._diagnostics.counted(self._fanout.export)
+        emit, watch = self._diagnostics.counted(self._fanout.export), self._diagnostics.evaluated
         later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
         self._expected, self._expects = ExpectedResults(self._fanout, engine), False
-        self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
+        # Traces that began before us; written and read by the worker. Spans of others may have start times of the past.
+        self._early: dict[bytes, None] = {}
         self._core = Pipeline(
-            engine,
-            emit,
-            limits,
-            later=later,
-            watch=self._diagnostics.evaluated,
-            since_ns=time.time_ns(),
-            may_be_joined=lambda trace_id: trace_id in self._early,  # spans may have been given start times of the past
+            engine, emit, limits, later=later, watch=watch, since_ns=time.time_ns(), may_be_joined=self._early.__contains__
         )
 
     def _note_early(self, trace_id: bytes) -> None:

@@ -28,6 +28,9 @@ from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, Rec
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write what was evaluated
 
+Clock = Callable[[], float]
+"""Gives seconds."""
+
 
 class StorageOptions(Protocol):
     """The `storage` of the configuration: a directory for this process alone, bytes on disk, whether requests wait for fsync."""
@@ -150,11 +153,7 @@ class Durable:
     """
 
     def __init__(
-        self,
-        given: StorageOptions,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-        segment_bytes: int = SEGMENT_BYTES,
+        self, given: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         self._directory: Final = DirectoryLock(given.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))

@@ -92,11 +92,9 @@ class KafkaSource:
             KafkaException: a setting cannot be used.
         """
         self._consumer = Consumer(self._settings | {"on_commit": self._on_commit, "error_cb": self._warn}, logger=ClientLog())
+        topics = [self._services.topic]
         self._consumer.subscribe(
-            [self._services.topic],
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=lambda _, lost: self._give_away(lost, "lost"),
+            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=lambda _, lost: self._give_away(lost, "lost")
         )
         self._moved = self._looked_at = time.monotonic()
         self._thread.start()
