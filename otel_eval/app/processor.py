@@ -20,7 +20,7 @@ from otel_eval.counters import Counters
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
-from otel_eval.interfaces import SpanFrame
+from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
@@ -49,30 +49,27 @@ class EvalSpanProcessor(InProcessSource):
     def __init__(
         self, config: ConfigSource = None, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None
     ) -> None:
+        self._providers = (tracer_provider, logger_provider, meter_provider)
         settings = load(config)
         counters = Counters()
         exporters = exporters_of(settings, counters)
-        self._providers = (tracer_provider, logger_provider, meter_provider)
         if settings.exporters.otlp is None or settings.signals is not None:
-            own: Any = {"found": self.be_last_registered_at_exit, "window": window_limits(settings), "only": not exporters}
-            exporters.append(GlobalProvidersExporter(settings.signals, *self._providers, self.pipeline, counters=counters, **own))
+            global_exporter = GlobalProvidersExporter(
+                settings.signals,
+                *self._providers,
+                self.pipeline,
+                counters=counters,
+                found=self.be_last_registered_at_exit,
+                window=window_limits(settings),
+                only=not exporters,
+            )
+            exporters.append(global_exporter)
         self._fanout = Fanout(exporters, counters)
         self._settings, self._counters = settings, counters
         self._begin()
         limits = limits_of(settings)
-        super().__init__(
-            self._whole,
-            flush=self._deliver_all,
-            close=self._end,
-            forked=self._begin,
-            began_before=self._note_early,
-            tick=self._expire,
-            blocked=self._fanout.blocked_s,
-            is_agent=lambda view, scope_name: self._engine.describes_agent(view, scope_name),
-            reserve=lambda size: self._core.reserve(size),
-            # One span more, so that the core sees that a limit cut it.
-            limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=limits.max_spans_per_trace + 1))),
-        )
+        most = limits.max_spans_per_trace + 1  # so that the core sees that a limit cut it
+        super().__init__(self._whole, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
@@ -95,19 +92,28 @@ class EvalSpanProcessor(InProcessSource):
     def _whole(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
         self._core.close_and_evaluate(trace_id, spans, None if why == "closed" else Completeness(why))
 
-    def _expire(self) -> None:
+    def _is_agent(self, span: SpanReader, scope_name: str) -> bool:
+        return self._engine.describes_agent(span, scope_name)
+
+    def _reserve(self, size: int) -> None:
+        self._core.reserve(size)
+
+    def _blocked_s(self) -> float:
+        return self._fanout.blocked_s()
+
+    def _tick(self) -> None:
         if not self._expects:
             self._expects = True
             self._expected.start()
         self.look_at_open(self._expected.saw)
         self._core.step()
 
-    def _deliver_all(self, timeout_s: float) -> bool:
+    def _deliver(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         came = self._core.wait(timeout_s * _FOR_JUDGES)
         return self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
 
-    def _end(self, timeout_s: float) -> None:
+    def _close(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         self._core.stop_waiting(timeout_s * _FOR_JUDGES)
         longest_s = DELIVERY_S / 2 if self._fanout.blocked_s() else DELIVERY_S

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
 from io import BufferedIOBase
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_eval.errors import InputError, RequestTooLarge
 
@@ -38,8 +37,7 @@ class MalformedRequest(Exception):
         self.code: Final = code
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """A request before its body.
 
     Attributes:
@@ -74,7 +72,7 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
     version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
     headers = _headers(stream)
     _unambiguous(headers, version)
-    last = version == "HTTP/1.0" or "close" in _words(headers.get("Connection", ""))
+    last = version == "HTTP/1.0" or "close" in map(str.strip, headers.get("Connection", "").lower().split(","))
     return RequestHead(found[1].decode(), _path(found[2].decode()), version, headers, last)
 
 
@@ -109,10 +107,6 @@ def _unambiguous(headers: Message, version: str) -> None:
             raise MalformedRequest(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
     elif "Host" not in headers:
         raise MalformedRequest(HTTPStatus.BAD_REQUEST, "the header host is missing")
-
-
-def _words(value: str) -> list[str]:
-    return [word.strip().lower() for word in value.split(",")]
 
 
 def _path(target: str) -> str:

@@ -11,10 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from email.message import Message
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from typing import Any, Final
 
 from otel_eval.descriptors import accept
@@ -34,15 +36,11 @@ class TimedReader(io.RawIOBase):
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._began = 0.0
-        self._seconds = 0.0
-        self._grace: float | None = None
-        self._received = 0
-        self._left = sys.maxsize
+        self.allow(0.0)
 
     def allow(self, seconds: float, size: int = sys.maxsize) -> None:
         """Begin anew: so many seconds to a deadline, and so many bytes until then."""
-        self._began, self._seconds, self._grace = time.monotonic(), seconds, None
+        self.go_on(seconds, inf)
         self._received, self._left = 0, size
 
     def go_on(self, seconds: float, grace: float) -> None:
@@ -57,11 +55,6 @@ class TimedReader(io.RawIOBase):
         """The monotonic time at which a client on an ordinary line would have sent what this one did."""
         return self._began + self._received / _USUAL
 
-    def _deadline(self) -> float:
-        if self._grace is None:
-            return self._began + self._seconds
-        return self._began + min(self._seconds, self._grace + self._received / _SLOWEST)
-
     def readable(self) -> bool:
         """Yes."""
         return True
@@ -75,7 +68,7 @@ class TimedReader(io.RawIOBase):
         """
         if self._left <= 0:
             raise LineTooLong("header")
-        left = self._deadline() - time.monotonic()
+        left = self._began + min(self._seconds, self._grace + self._received / _SLOWEST) - time.monotonic()
         if left <= 0:
             raise TimeoutError("the client is too slow")
         self._connection.settimeout(left)
@@ -114,6 +107,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         self.command, self.headers, self.request_version = "", Message(), self.protocol_version
         try:
             head = read_head(self.raw_requestline, self.rfile)
+            self.command, self.path, self.request_version, self.headers, self.close_connection = head
         except MalformedRequest as error:
             self.send_error(error.code, str(error))
             return False
@@ -122,8 +116,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             return False
         finally:
             self.server.works()
-        self.command, self.path, self.request_version, self.headers = head.method, head.path, head.version, head.headers
-        self.close_connection = head.last
         return True
 
     def wait_for_client(self) -> None:
@@ -298,7 +290,5 @@ class ConnectionServer(ThreadingHTTPServer):
 
 
 def _close(connection: Any, how: int) -> None:
-    try:
+    with suppress(OSError):  # it is closed already
         connection.shutdown(how)
-    except OSError:
-        return  # it is closed already

@@ -23,7 +23,6 @@ class Consumer(Protocol):
     @property
     def forwards(self) -> bool:
         """Whether requests are passed on as they are: then items that cannot be evaluated are not lost."""
-        ...
 
     def spans(self, batch: SpanBatch) -> None:
         """Take a request of traces, `batch.origin`, and its spans.
@@ -31,15 +30,12 @@ class Consumer(Protocol):
         Raises:
             Overloaded: there is no room now.
         """
-        ...
 
     def logs(self, batch: SpanBatch) -> None:
         """Take a request of logs and its records; raises as `spans` does."""
-        ...
 
     def metrics(self, body: bytes) -> bool:
         """Take a request of metrics; False if it is discarded. Raises as `spans` does."""
-        ...
 
 
 class Source(Protocol):
@@ -48,20 +44,15 @@ class Source(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether spans are taken."""
-        ...
 
     def start(self) -> object:
         """Begin."""
-        ...
 
     def stop(self, timeout_s: float) -> None:
         """Take nothing more."""
-        ...
 
     def close(self, timeout_s: float) -> None:
         """After the last results were delivered: acknowledge what is delivered, and release connections."""
-        ...
 
     def counts(self) -> Mapping[str, Any]:
         """What it counted."""
-        ...

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -34,20 +35,19 @@ class DirectoryLock:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.path: Final = Path(directory)
+        shown = repr(str(self.path))
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
         except OSError as error:
             raise ConfigError(
-                f"{_KEY}: {str(self.path)!r} cannot be used ({_reason(error)}); name a directory that can be written"
+                f"{_KEY}: {shown} cannot be used ({_reason(error)}); name a directory that can be written"
             ) from None
         try:
             _lock(self._lock)
         except OSError:
             os.close(self._lock)
-            raise ConfigError(
-                f"{_KEY}: {str(self.path)!r} is in use by another process; stop it or name another directory"
-            ) from None
+            raise ConfigError(f"{_KEY}: {shown} is in use by another process; stop it or name another directory") from None
 
     def segments(self) -> list[tuple[int, Path]]:
         """Number and path of each segment, oldest first.
@@ -71,15 +71,6 @@ class DirectoryLock:
         os.close(self._lock)
 
 
-def sync_directory(path: Path) -> None:
-    """Make sure that files made or removed in a directory stay so."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file: all of it or nothing, on the disk.
 
@@ -88,15 +79,16 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)  # what a crash left, or a link or a pipe that was put there
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        if os.write(handle, content) < len(content):
+    with open(fresh, "xb", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+        if file.write(content) < len(content):
             raise OSError(None, "the disk is full")
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        os.fsync(file.fileno())
     os.replace(fresh, path)  # in one step, after the content is on the disk: a crash leaves the old file or the new one
-    sync_directory(path.parent)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _lock(handle: int) -> None:

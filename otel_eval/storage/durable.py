@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -28,6 +27,9 @@ from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, Rec
 
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write what was evaluated
+
+Clock = Callable[[], float]
+"""Gives seconds."""
 
 
 class StorageOptions(Protocol):
@@ -60,11 +62,9 @@ class SpansToForward(Protocol):
 
     def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
         """The spans of a trace that wait, and a request that contains them."""
-        ...
 
     def moved(self, roots: Sequence[Any], place: Any) -> bool:
         """Those that still wait belong to the record at this place; False if none waits any more."""
-        ...
 
 
 class AcknowledgedRequest(NamedTuple):
@@ -153,11 +153,7 @@ class Durable:
     """
 
     def __init__(
-        self,
-        given: StorageOptions,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-        segment_bytes: int = SEGMENT_BYTES,
+        self, given: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         self._directory: Final = DirectoryLock(given.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
@@ -176,9 +172,8 @@ class Durable:
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
-        self._lock = threading.Lock()  # guards what follows
-        self._pending: dict[str, bytes] = {}  # result id → trace id
-        self._unfinished: Counter[bytes] = Counter()  # traces with results that are still to come
+        self._lock = threading.Lock()  # guards _pending
+        self._pending: dict[bytes, set[str]] = {}  # by trace, the ids of results that are still to come
 
     # ------------------------------------------------------- for the pipeline
 
@@ -270,7 +265,7 @@ class Durable:
         """Remove the oldest segments that are no longer needed, once the ids that are remembered were written again."""
         free = []
         for segment in self.journal.finished:
-            if not self.segment_refs.is_free(segment, lambda trace_id: trace_id in self._unfinished or buffer.holds(trace_id)):
+            if not self.segment_refs.is_free(segment, lambda trace_id: trace_id in self._pending or buffer.holds(trace_id)):
                 self._compact(segment, buffer)
                 break
             free.append(segment)
@@ -291,7 +286,7 @@ class Durable:
             return  # else it is needed as it is
         for trace in traces:
             records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
-            if records is not None and trace.trace_id not in self._unfinished:
+            if records is not None and trace.trace_id not in self._pending:
                 self._move(trace.trace_id, records)
 
     def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
@@ -319,10 +314,9 @@ class Durable:
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """These results are still to come: the trace's spans are needed until they are there."""
-        with self._lock:
-            for each in pending:
-                self._pending[each.result_id] = trace_id
-                self._unfinished[trace_id] += 1
+        if awaited := {each.result_id for each in pending}:
+            with self._lock:
+                self._pending.setdefault(trace_id, set()).update(awaited)
 
     def late(self, report: Report, *, is_set_aside: bool = False) -> bool:
         """Write down results that came later; False if they are not to be exported, because they will be asked for again.
@@ -332,7 +326,8 @@ class Durable:
         """
         if self._stopping.is_set():
             return False
-        written = self._append_evaluated([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
+        trace_id = bytes.fromhex(report.trajectory.trace_id)
+        written = self._append_evaluated([EvaluatedTrace(trace_id, reports=[report], late=True)])
         if is_set_aside and written is not None:  # before the wait for the disk: a kill in it must not have them exported as well
             self.expect_delivery(report, written.segment)
             for exporter in self.takers(report):
@@ -340,12 +335,9 @@ class Durable:
         if (segment := self._safe(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
-            for result in report.results:
-                trace_id = self._pending.pop(result.result_id, None)
-                if trace_id is not None:
-                    self._unfinished[trace_id] -= 1
-                    if not self._unfinished[trace_id]:
-                        del self._unfinished[trace_id]
+            left = self._pending.pop(trace_id, set()).difference(result.result_id for result in report.results)
+            if left:
+                self._pending[trace_id] = left
         return True
 
     def delivered(self, exporter: str, reports: Iterable[Report]) -> None:

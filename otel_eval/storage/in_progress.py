@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -33,13 +33,12 @@ _FORMAT: Final = b"oe-eval1"
 _HEAD: Final = struct.Struct("<8s16sB")
 _STOPPED_AT: Final = _HEAD.size - 1
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_ENTRY: Final = struct.Struct("<B24sBI")
-_ENTRY_BYTES: Final = 64
+_ENTRY: Final = struct.Struct("<B24sBI34x")
 _FREE, _BUILDING, _SCORING = range(3)
 
 SLOTS: Final = 64
 """Evaluations that can be in progress at one time; the rest of the file holds counts."""
-_MOST_COUNTS: Final = _BYTES // _ENTRY_BYTES - 1 - SLOTS
+_MOST_COUNTS: Final = _BYTES // _ENTRY.size - 1 - SLOTS
 
 Key = bytes
 """16 bytes of a trace's id and 8 bytes for what of the trace is evaluated."""
@@ -76,8 +75,7 @@ class InProgress:
         self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
 
     def _entries(self, first: int, number: int) -> Iterator[tuple[int, Key, int]]:
-        for place in range(first, first + number):
-            state, key, count, check = _ENTRY.unpack_from(self._file, _at(place))
+        for state, key, count, check in _ENTRY.iter_unpack(self._file[_at(first) : _at(first + number)]):
             if state != _FREE and check == _check(key, count):
                 yield state, key, count
 
@@ -96,7 +94,7 @@ class InProgress:
         kept = [(key, each) for key, each in self._counts.items() if needed(key[:16])]
         self._counts = dict(kept[-_MOST_COUNTS:])
         head = _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0")
-        self._file[:] = head + bytes(SLOTS * _ENTRY_BYTES) + self._packed_counts()
+        self._file[:] = head + bytes(SLOTS * _ENTRY.size) + self._packed_counts()
         self._counted = True
         self._flush()
         return {key: self._counts[key] for key in found if key in self._counts}
@@ -142,7 +140,7 @@ class InProgress:
 
     def _packed_counts(self) -> bytes:
         rows = [_entry(_SCORING if each.scoring else _BUILDING, key, each.times) for key, each in self._counts.items()]
-        return b"".join(row.ljust(_ENTRY_BYTES, b"\0") for row in rows).ljust(_MOST_COUNTS * _ENTRY_BYTES, b"\0")
+        return b"".join(rows).ljust(_MOST_COUNTS * _ENTRY.size, b"\0")
 
 
 def _boot_id() -> bytes:
@@ -154,7 +152,7 @@ def _boot_id() -> bytes:
 
 
 def _at(place: int) -> int:
-    return (place + 1) * _ENTRY_BYTES
+    return (place + 1) * _ENTRY.size
 
 
 def _check(key: Key, count: int) -> int:
@@ -253,18 +251,14 @@ class RecordedAttempts:
     @contextmanager
     def later(self, trace_id: str) -> Iterator[None]:
         """Record that a result that comes later is worked on; where more than 63 are, the others are not recorded."""
-        try:
-            slot = self._slots.pop()
-        except IndexError:
+        with ExitStack() as ending:
+            if self._slots:
+                slot = self._slots.pop()
+                ending.callback(self._slots.append, slot)
+                ending.callback(self._in_progress.end, slot)  # first
+                self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _LATER))
+                self._in_progress.scoring(slot)
             yield
-            return
-        self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _LATER))
-        self._in_progress.scoring(slot)
-        try:
-            yield
-        finally:
-            self._in_progress.end(slot)
-            self._slots.append(slot)
 
     def crashes_later(self, trace_id: bytes) -> int:
         """How often the process crashed while results of the trace that come later were worked on."""

@@ -23,16 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_eval.storage.directory import NO_LINK, DirectoryLock, replace_file
-from otel_eval.storage.segments import (
-    HEAD_BYTES,
-    RECORD_BYTES,
-    Damage,
-    Record,
-    SegmentHeader,
-    header_bytes,
-    record_header,
-    scan,
-)
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, header_bytes, record_header, scan
 
 SEGMENT_BYTES: Final = 64 * 2**20
 """Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
@@ -106,7 +97,7 @@ class Journal:
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())
         self._next = self._segments[-1].number + 1 if self._segments else 1
         self._file = -1  # of the last segment; -1: the next record begins a new one
-        self._seal = SegmentHeader(b"", 0)
+        self._salt = b""  # of the last segment
         self._syncing = self._closed = False
         self._written = self._durable = 0  # bytes since the start
         self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
@@ -120,20 +111,17 @@ class Journal:
             last = segment is self._segments[-1]
             segment.size = segment.path.stat().st_size
             damage = Damage()
-            for kind, payload, end in _records(segment.path, damage):
+            for record in _records(segment.path, damage):
                 self.recovery.records += 1
-                yield JournalRecord(segment, kind, payload, end)
+                yield JournalRecord(segment, *record)
             # A segment has its name after its head is on the disk: one without a head is damaged and not torn.
             lost = bool(damage.torn) and not (last and damage.tail)
             self.recovery.damaged += damage.gaps + lost
             self.recovery.torn_bytes += 0 if lost else damage.torn
             if last and 0 < damage.tail < segment.size:
-                self._cut(segment, damage.tail)
-
-    def _cut(self, segment: Segment, size: int) -> None:
-        with suppress(OSError):  # a disk that cannot be written fails again at the first record
-            os.truncate(segment.path, size)
-            segment.size = size
+                with suppress(OSError):  # a disk that cannot be written fails again at the first record
+                    os.truncate(segment.path, damage.tail)
+                    segment.size = damage.tail
 
     # ------------------------------------------------------------------ in
 
@@ -151,7 +139,7 @@ class Journal:
             if bounded and self.size + size > self._max:
                 raise StorageFull
             segment = self._room()
-            _write(self._file, [record_header(self._seal, kind, payload), *payload], size, segment.size)
+            _write(self._file, [record_header(self._salt, kind, payload), *payload], size, segment.size)
             segment.size += size
             self._written += size
             return Appended(self._written, segment, segment.size)
@@ -163,9 +151,9 @@ class Journal:
         return self._begin() if self._file < 0 else self._segments[-1]
 
     def _begin(self) -> Segment:
-        path, salt = self._directory.segment(self._next), os.urandom(8)
-        replace_file(path, header_bytes(salt))  # so it has its name after its head is on the disk
-        self._file, self._seal = os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINK), SegmentHeader.of(salt)
+        path, self._salt = self._directory.segment(self._next), os.urandom(8)
+        replace_file(path, header_bytes(self._salt))  # so it has its name after its head is on the disk
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINK)
         segment = Segment(self._next, path, HEAD_BYTES)
         self._next += 1
         self._segments.append(segment)
@@ -174,14 +162,11 @@ class Journal:
     def _end(self) -> None:
         """No more goes into the last segment; all of it is on the disk before anything follows it."""
         self._turn.wait_for(lambda: not self._syncing)
-        if self._file < 0:  # a sync failed meanwhile
-            return
         if self._sync and self._durable < self._written:
-            os.fdatasync(self._file)
-            self.syncs += 1
-            self._durable = self._written
-        os.close(self._file)
-        self._file = -1
+            self._note_sync(self._written, _is_synced(self._file))
+        if self._file >= 0:  # else a sync failed
+            os.close(self._file)
+            self._file = -1
 
     def commit(self, position: int) -> None:
         """Wait until everything up to a position is on the disk.
@@ -202,24 +187,26 @@ class Journal:
 
     def _sync_now(self) -> None:
         """One sync for all who wait; others append meanwhile."""
-        upto, file, failed = self._written, self._file, False
+        upto, done = self._written, False
         self._syncing = True
         self._turn.release()
         try:
-            os.fdatasync(file)
-        except OSError:
-            failed = True
+            done = _is_synced(self._file)
         finally:
             self._turn.acquire()
             self._syncing = False
-            self.syncs += 1
-            if failed:
-                upto = self._written
-                self._lost.append((self._durable, upto))
-                os.close(file)
-                self._file = -1
-            self._durable = upto
+            self._note_sync(upto, done)
             self._turn.notify_all()
+
+    def _note_sync(self, upto: int, done: bool) -> None:
+        """A sync of what was written up to a position ended; if it failed, all that is not on the disk may be lost."""
+        self.syncs += 1
+        if not done:
+            upto = self._written
+            self._lost.append((self._durable, upto))
+            os.close(self._file)
+            self._file = -1
+        self._durable = upto
 
     # ----------------------------------------------------------------- out
 
@@ -256,6 +243,14 @@ def _records(path: Path, damage: Damage) -> Iterator[Record]:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             yield from scan(mapped, damage)
+
+
+def _is_synced(file: int) -> bool:
+    try:
+        os.fdatasync(file)
+    except OSError:
+        return False
+    return True
 
 
 def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:

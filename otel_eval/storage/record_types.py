@@ -11,10 +11,11 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly import Closing
-from otel_eval.interfaces import ClosedTrace, LastEvaluation, Part, Released
+from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
@@ -123,9 +124,7 @@ class RecordKind(IntEnum):
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
     """The payload of CLOSED."""
-    return b"".join(
-        _CLOSED.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed
-    )
+    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(tops)) + b"".join(tops) for trace_id, why, tops in closed)
 
 
 def unpack_closings(payload: bytes) -> Iterator[Closing]:
@@ -173,12 +172,11 @@ class EvaluatedTrace:
     @classmethod
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
         """The results of a closed trace that was evaluated just now."""
-        if trace.part is None:
-            return cls(trace.trace_id, trace.last_evaluations, reports)
-        runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
-        return cls(
-            trace.trace_id, {each: trace.last_evaluations[each] for each in runs if each in trace.last_evaluations}, reports
-        )
+        last = trace.last_evaluations
+        if trace.part is not None:
+            runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
+            last = {each: last[each] for each in runs if each in last}
+        return cls(trace.trace_id, last, reports)
 
 
 def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
@@ -298,38 +296,27 @@ _LOGS: Final = form_of("logs")
 
 def weight_of(trace: ClosedTrace) -> int:
     """Its payloads in bytes."""
-    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
-        len(payload) for records in trace.logs.values() for payload, _ in records
-    )
+    logs = chain.from_iterable(trace.logs.values())
+    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(len(payload) for payload, _ in logs)
 
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
     """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be distinguished."""
-    if trace.part is not None and trace.released is not None:
-        return _records_of_parts(trace, trace.part, trace.released)
-    evaluated = not is_open or trace.changed is not None
-    since = (trace.changed or frozenset()) if evaluated and is_open else frozenset()
-    if evaluated and not trace.frames.keys() - since:
+    part = trace.part if trace.released is not None else None
+    closing = Closing(trace.trace_id, Completeness.COMPLETE)
+    is_since: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
+    if part is not None:  # it is open, and trees of it were closed on their own
+        closing, is_since = Closing(trace.trace_id, Completeness.DETACHED, part.tops), lambda span_id: span_id not in part.spans
+    elif is_open and trace.changed is None:
+        return list(_bodies(trace, lambda _: True))
+    elif all(map(is_since, trace.frames)):
         return None  # every span was replaced after the evaluation: rare, and over with the next one
-    records = list(_bodies(trace, lambda span_id: span_id not in since))
-    if evaluated:
-        records.append((RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, Completeness.COMPLETE)])))
-        records.append(_evaluations(trace))
-        records += _bodies(trace, lambda span_id: span_id in since)
-    return records
-
-
-def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
-    """The same of a trace that is open and of which trees were closed on their own."""
-    records = list(_bodies(trace, lambda span_id: span_id in part.spans))
-    records.append((RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append(_evaluations(trace))
-    records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
-    return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
-
-
-def _evaluations(trace: ClosedTrace) -> tuple[RecordKind, bytes]:
-    return RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])
+    records = list(_bodies(trace, lambda span_id: not is_since(span_id)))
+    records.append((RecordKind.CLOSED, pack_closings([closing])))
+    records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+    if part is not None and trace.released is not None:
+        records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
+    return [*records, *_bodies(trace, is_since)]
 
 
 def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:

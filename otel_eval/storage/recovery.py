@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, LastEvaluation
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.otlp import RawRequest, read_request
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import WHY
+from otel_eval.storage.journal import JournalRecord, Segment
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, origin_of
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
-from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, origin_of
 
 _log = logging.getLogger("otel_eval")
 
@@ -36,27 +36,15 @@ class ForwardingRecords(Protocol):
 
     def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
         """A request, or the spans of one trace that wait."""
-        ...
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
         """A trace was evaluated."""
-        ...
 
     def passed(self, payload: bytes) -> None:
         """Requests were forwarded."""
-        ...
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
         """Forward the rest."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    """A trace as it was closed, with the results that it had before."""
-
-    trace: ClosedTrace
-    before: dict[bytes, LastEvaluation]
 
 
 class Recovery:
@@ -83,8 +71,9 @@ class Recovery:
         self._resuming: Final = resuming
         self._deliver_to, self._revised = deliver, revised
         self._unreadable = 0  # requests
-        self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not evaluated yet
-        self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
+        # Not evaluated yet; each with a copy that keeps the results which it had before.
+        self._closed: Final[dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]]] = {}
+        self._pending: Final[dict[str, ClosedTrace]] = {}  # those copies, by the result that is still to come
         self._reports: Final[dict[bytes, Report]] = {}  # not delivered
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
@@ -108,15 +97,13 @@ class Recovery:
             _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
         for each in fields(buffer.counts):  # these count what comes from now on
             setattr(buffer.counts, each.name, 0)
-        self._take_over()
+        exporters_of = self._durable.segment_refs.unacknowledged_by
+        self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
         if self._resuming:
             self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
-        pending = {each.trace.trace_id for each in self._pending.values()}
-        return self._durable.attempts.recover(
-            buffer,
-            [each.trace for closed in self._closed.values() for each in closed],
-            lambda each: buffer.holds(each) or each in self._closed or each in pending,
-        )
+        needed = {*self._closed, *(each.trace_id for each in self._pending.values())}
+        closed = [trace for each in self._closed.values() for trace, _ in each]
+        return self._durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Every record, those within others too."""
@@ -125,15 +112,12 @@ class Recovery:
                 yield entry
                 continue
             trace_id, records = record_types.unpack_nested(entry.payload)
-            self._begin_again(buffer, trace_id, entry.segment)
+            # These records replace everything about the trace before.
+            buffer.drop(trace_id)
+            self._closed.pop(trace_id, None)
+            self._durable.segment_refs.moved(trace_id, entry.segment)
             for inner, content in records:
                 yield JournalRecord(entry.segment, inner, content, entry.end)
-
-    def _begin_again(self, buffer: TraceBuffer, trace_id: bytes, segment: Segment) -> None:
-        """The records that follow replace everything about the trace before."""
-        buffer.drop(trace_id)
-        self._closed.pop(trace_id, None)
-        self._durable.segment_refs.moved(trace_id, segment)
 
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         try:
@@ -158,7 +142,8 @@ class Recovery:
         for trace_id, reason, tops in closed:
             trace = buffer.close_again(trace_id, reason, now, tops)
             if trace is not None:
-                self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.last_evaluations)))
+                before = replace(trace, last_evaluations=dict(trace.last_evaluations))
+                self._closed.setdefault(trace_id, []).append((trace, before))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
         """Evaluated traces, by a record of the segment: note their pending results, and the reports still to be delivered."""
@@ -176,15 +161,15 @@ class Recovery:
                 if (key := self._durable.expect_delivery(report, segment)) is not None:
                     self._reports[key] = report
 
-    def _evaluated(self, evaluated: EvaluatedTrace) -> _Closed | None:
+    def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
         waiting = self._closed.get(evaluated.trace_id)
         if not waiting:
             return None  # its spans are gone
-        closed = waiting.pop(0)
+        trace, before = waiting.pop(0)
         if not waiting:
             del self._closed[evaluated.trace_id]
-        closed.trace.last_evaluations.update(evaluated.last_evaluations)
-        return closed
+        trace.last_evaluations.update(evaluated.last_evaluations)
+        return before
 
     def _deliver(self, payload: bytes) -> None:
         segment_refs = self._durable.segment_refs
@@ -199,27 +184,23 @@ class Recovery:
 
     # ------------------------------------------------------------ afterwards
 
-    def _take_over(self) -> None:
-        exporters_of = self._durable.segment_refs.unacknowledged_by
-        self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
-
     def unfinished(self, engine: Engine) -> list[Report]:
         """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""
         asking, again = engine.only_later(), []
-        for closed in {id(each): each for each in self._pending.values()}.values():
-            for report in self._pending_of(closed.trace, closed.before, asking):
+        for trace in {id(each): each for each in self._pending.values()}.values():
+            for report in self._pending_of(trace, asking):
                 pending = tuple([each for each in report.pending if each.result_id in self._pending])
                 if pending:
-                    self._durable.await_results(closed.trace.trace_id, pending)
+                    self._durable.await_results(trace.trace_id, pending)
                     again.append(replace(report, pending=pending))
         return sorted(again, key=lambda each: -self._durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
-    def _pending_of(self, trace: ClosedTrace, before: dict[bytes, LastEvaluation], asking: Engine) -> list[Report]:
+    def _pending_of(self, trace: ClosedTrace, asking: Engine) -> list[Report]:
         """The reports on a trace once more, without any scorer being called."""
         evaluator, since_ns = self._durable.identity
         stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
         try:
-            return asking.evaluate(replace(trace, last_evaluations=dict(before)), stamp)
+            return asking.evaluate(trace, stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
             _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
             return []
@@ -254,31 +235,28 @@ class PendingResults:
 
     def start(self) -> None:
         """Begin."""
-        suspected = [each for each in self.reports if self._crashes(each)]
-        if suspected:
-            self._thread = threading.Thread(target=self._run, args=(suspected,), name="otel-eval-asking-again", daemon=True)
+        if any(map(self._crashes, self.reports)):
+            self._thread = threading.Thread(target=self._put, name="otel-eval-asking-again", daemon=True)
             self._thread.start()
         else:
-            self._put(self.reports)
+            self._put()
 
     @property
     def is_over(self) -> bool:
         """Whether everything was put."""
         return self._thread is None or not self._thread.is_alive()
 
-    def _run(self, suspected: Sequence[Report]) -> None:
-        self.caught_up.wait()
-        for report in suspected:
-            if self._crashes(report) >= MOST_CRASHES:
+    def _put(self) -> None:
+        if self._thread is not None:
+            self.caught_up.wait()
+        for report in self.reports:
+            crashes = self._crashes(report)
+            if crashes >= MOST_CRASHES:
                 self._give_up(report)
-            else:
-                self.later.put(report)
-                self.later.wait(self.timeout_s)
-        self._put([each for each in self.reports if not self._crashes(each)])
-
-    def _put(self, reports: Sequence[Report]) -> None:
-        for report in reports:
+                continue
             self.later.put(report)
+            if crashes:
+                self.later.wait(self.timeout_s)
 
     def _give_up(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
@@ -286,12 +264,8 @@ class PendingResults:
         aside = self.durable.attempts.set_aside([failed], WHY)  # first: what is journaled would be exported after a kill
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process ends
-        _log.warning(
-            "results of trace %s are not waited for again: %s; they are failed and %s",
-            failed.trajectory.trace_id,
-            WHY,
-            "in the dead-letter file" if aside else "exported",
-        )
+        trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
+        _log.warning("results of trace %s are not waited for again: %s; they are failed and %s", trace_id, WHY, where)
         if not aside:
             self.emit(failed)
 

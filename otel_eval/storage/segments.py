@@ -33,18 +33,6 @@ Bytes = bytes | mmap
 """A segment, mapped or read."""
 
 
-class SegmentHeader(NamedTuple):
-    """By what the records of a segment are known."""
-
-    magic: bytes
-    seed: int
-
-    @classmethod
-    def of(cls, salt: bytes) -> SegmentHeader:
-        """The header of a segment with this salt."""
-        return cls(salt[:_MAGIC_BYTES], zlib.crc32(salt))
-
-
 class Record(NamedTuple):
     """A sound record and where the next one begins."""
 
@@ -74,69 +62,67 @@ def header_bytes(salt: bytes) -> bytes:
     return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
 
 
-def read_header(data: Bytes) -> SegmentHeader | None:
-    """The header of a segment; None if these bytes do not begin one."""
+def salt_of(data: Bytes) -> bytes | None:
+    """The salt of a segment, by which its records are known; None if these bytes do not begin one."""
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():  # the first sound copy decides
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
             form, salt = _HEAD.unpack(fields)
-            return SegmentHeader.of(salt) if form == _FORMAT else None
+            return bytes(salt) if form == _FORMAT else None
     return None
 
 
-def record_header(header: SegmentHeader, kind: int, payload: Sequence[bytes]) -> bytes:
+def record_header(salt: bytes, kind: int, payload: Sequence[bytes]) -> bytes:
     """What stands before a payload that is given in pieces."""
-    length, check = 0, header.seed
+    length, check = 0, (seed := zlib.crc32(salt))
     for piece in payload:
         length += len(piece)
         check = zlib.crc32(piece, check)
-    fields = _RECORD.pack(header.magic, kind, length, check)
-    return fields + _CHECK.pack(zlib.crc32(fields, header.seed))
+    fields = _RECORD.pack(salt[:_MAGIC_BYTES], kind, length, check)
+    return fields + _CHECK.pack(zlib.crc32(fields, seed))
 
 
 def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
     """The sound records of a segment, in order; damage is reported in `damage`, which is complete at the end."""
-    header = read_header(data)
-    if header is None:
+    salt = salt_of(data)
+    if salt is None:
         damage.torn = len(data)
         return
     at = damage.tail = HEAD_BYTES
-    hurt = False
     while at < len(data):
-        found = _read(data, at, header)
+        found = _read(data, at, salt)
         if isinstance(found, Record):
-            damage.gaps += hurt
-            hurt = False
+            damage.gaps += at > damage.tail
             at = damage.tail = found.end
             yield found
             continue
-        hurt = True
-        after = found if at < found <= len(data) else _next(data, at + 1, header)
+        after = found if at < found <= len(data) else _next(data, at + 1, salt)
         if after is None:
             break
         at = after
     damage.torn = len(data) - damage.tail
 
 
-def _read(data: Bytes, at: int, header: SegmentHeader) -> Record | int:
+def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
     """The record at a place; where it ends if only its payload is damaged; 0 if neither is known."""
     if at + RECORD_BYTES > len(data):
         return 0
     fields = data[at : at + _RECORD.size]
     magic, kind, length, check = _RECORD.unpack(fields)
-    start = at + RECORD_BYTES
-    if magic != header.magic or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, header.seed):
+    start, seed = at + RECORD_BYTES, zlib.crc32(salt)
+    if magic != salt[:_MAGIC_BYTES] or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seed):
         return 0
     end = start + length
     if end > len(data):  # the head is sound, so the length is true: the rest was not written, or cut
         return int(end)
     payload = data[start:end]
-    return Record(kind, payload, end) if zlib.crc32(payload, header.seed) == check else end
+    return Record(kind, payload, end) if zlib.crc32(payload, seed) == check else end
 
 
-def _next(data: Bytes, at: int, header: SegmentHeader) -> int | None:
+def _next(data: Bytes, at: int, salt: bytes) -> int | None:
     """The next place at which a whole record stands."""
-    found = data.find(header.magic, at)
-    while found >= 0 and not isinstance(_read(data, found, header), Record):
-        found = data.find(header.magic, found + 1)
+    magic = salt[:_MAGIC_BYTES]
+    found = data.find(magic, at)
+    while found >= 0 and not isinstance(_read(data, found, salt), Record):
+        found = data.find(magic, found + 1)
     return found if found >= 0 else None

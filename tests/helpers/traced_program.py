@@ -39,7 +39,7 @@ class Program:
             signals, pipeline=self.pipeline, counters=self.tally, found=self.found, **providers
         )
         self.sinks = Fanout([self.ambient], self.tally)
-        self.source = InProcessSource(self.handover, flush=self.sinks.flush, close=self.sinks.close, limits=limits, tick_s=tick_s)
+        self.source = _Source(self, limits, tick_s)
 
     def pipeline(self) -> Any:
         return self.source.pipeline()
@@ -50,6 +50,20 @@ class Program:
     def handover(self, trace_id: bytes, frames: list[Any], why: str) -> None:
         self.traces.append((trace_id.hex(), [frame[1].name for _, _, frame, _ in frames], why))
         self.sinks.export(judge(trace_id, frames, why))
+
+
+class _Source(InProcessSource):
+    """Delivers what the program's handover emitted."""
+
+    def __init__(self, program: Program, limits: InProcessLimits | None, tick_s: float) -> None:
+        super().__init__(program.handover, limits=limits, tick_s=tick_s)
+        self._sinks = program.sinks
+
+    def _deliver(self, timeout_s: float) -> bool:
+        return self._sinks.flush(timeout_s)
+
+    def _close(self, timeout_s: float) -> None:
+        self._sinks.close(timeout_s)
 
 
 def provider_with(

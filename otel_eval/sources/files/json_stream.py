@@ -17,7 +17,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Notify, placed
+from otel_eval.sources.files import MAX_DOCUMENT, Notify, placed
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {
@@ -59,8 +59,8 @@ def _frame(name: str, group: Any) -> Iterator[SpanBatch]:
     yield read_document({name: [with_hex_ids(group)]})
 
 
-def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> Iterator[SpanBatch]:
-    return _frame(name, {**group, key: [scope]})
+def _frame_within(frame: Frame, group: dict[str, Any], key: str, *parts: Any) -> Iterator[SpanBatch]:
+    return frame({**group, key: [*parts]})
 
 
 def _frame_jaeger(trace: Any) -> Iterator[SpanBatch]:
@@ -114,12 +114,10 @@ class Cursor:
                 raise self._broken("nested too deeply") from None
             except ValueError:
                 raise self._broken("a number is too long") from None
-            if end + _NEAR < len(self._text) or not self._is_number() or not self._more():  # "1" may become "1.5"
+            is_number = self._text[self._at] in "-0123456789"
+            if end + _NEAR < len(self._text) or not is_number or not self._more():  # "1" may become "1.5"
                 self._at = end
                 return value
-
-    def _is_number(self) -> bool:
-        return self._text[self._at] in "-0123456789"
 
     def members(self) -> Iterator[str]:
         """The keys of the object here, each before its value."""
@@ -128,7 +126,6 @@ class Cursor:
                 raise self._broken("Expecting property name enclosed in double quotes")
             key = self.value()
             self._expect(":", "Expecting ':' delimiter")
-            self.peek()
             yield key
 
     def elements(self) -> Iterator[int]:
@@ -141,7 +138,6 @@ class Cursor:
         while self.peek() != end:
             if number:
                 self._expect(",", "Expecting ',' delimiter")
-                self.peek()
             yield number
             number += 1
         self._expect(end, f"Expecting {end!r}")
@@ -184,7 +180,11 @@ class Cursor:
 
 _AT_ONCE: Final = 512  # spans, or log records
 _DEEPEST: Final = 8  # lists and wrappers around a document
-_SCOPE: Final = ("scope", "instrumentationLibrary")
+_LEVELS: Final = ((SCOPES, ("resource",)), (MEMBERS, ("scope", "instrumentationLibrary")))
+"""Of a group, and of a scope in it: keys of its list, and of what its spans or log records share, which usually comes first."""
+
+Frame = Callable[[Any], Iterator[SpanBatch]]
+"""The spans or log records of a group, or of a scope in one that is known."""
 
 
 def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
@@ -216,7 +216,7 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
     for key in cursor.members():
         first = cursor.peek()
         if key in _GROUPS and first == "[":
-            yield from _each(key, cursor, partial(_group, cursor, _GROUPS[key]), on_problem)
+            yield from _each(key, cursor, partial(_group, cursor, partial(_frame, _GROUPS[key])), on_problem)
         elif key == "trace" and first == "{" and depth < _DEEPEST:
             yield from _usable(_document(cursor, on_problem, depth + 1), problems.append)
         elif key == "data" and first == "[":
@@ -241,36 +241,26 @@ def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
         raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
 
 
-def _group(cursor: Cursor, name: str, on_problem: Notify) -> Iterator[SpanBatch]:
-    """The spans or log records of one resource."""
-    if cursor.peek() != "{":
-        yield from _frame(name, cursor.value())
-        return
-    group: dict[str, Any] = {}
-    for key in cursor.members():
-        if key in SCOPES and "resource" in group and cursor.peek() == "[":
-            for _ in cursor.elements():
-                yield from _scope(cursor, partial(_frame_scope, name, group, key), on_problem)
-        else:
-            group[key] = cursor.value()
-    if not group.keys().isdisjoint(SCOPES):
-        yield from _frame(name, group)
-
-
-def _scope(cursor: Cursor, frame: Callable[[Any], Iterator[SpanBatch]], on_problem: Notify) -> Iterator[SpanBatch]:
-    """The spans or log records of one scope, some at a time."""
+def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> Iterator[SpanBatch]:
+    """The spans or log records of one resource, or of one scope, some at a time."""
+    group: Any = {}
     if cursor.peek() != "{":
         yield from _usable(frame(cursor.value()), on_problem)
         return
-    scope: dict[str, Any] = {}
+    lists, shared = _LEVELS[level]
     for key in cursor.members():
-        if key in MEMBERS and not scope.keys().isdisjoint(_SCOPE) and cursor.peek() == "[":
+        if key not in lists or group.keys().isdisjoint(shared) or cursor.peek() != "[":
+            group[key] = cursor.value()
+            continue
+        within = partial(_frame_within, frame, group, key)
+        if lists is MEMBERS:
             for some in _some(cursor):
-                yield from _usable(frame({**scope, key: some}), on_problem)
+                yield from _usable(within(*some), on_problem)
         else:
-            scope[key] = cursor.value()
-    if not scope.keys().isdisjoint(MEMBERS):
-        yield from _usable(frame(scope), on_problem)
+            for _ in cursor.elements():
+                yield from _group(cursor, within, on_problem, level + 1)
+    if not group.keys().isdisjoint(lists):
+        yield from _usable(frame(group), on_problem)
 
 
 def _some(cursor: Cursor) -> Iterator[list[Any]]:

@@ -2,6 +2,7 @@
 
 Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and pipes are copied to a temporary
 file, so that every input can be read more than once. JSON is one document, or one a line; of neither more than a part is held.
+Protobuf is one message, or messages that each follow their length.
 """
 
 from __future__ import annotations
@@ -17,25 +18,18 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files.binary import (
-    PIECE,
-    Gap,
-    Notify,
-    frame_binary,
-    frame_row,
-    placed,
-    starts_with_message,
-    starts_with_row,
-)
+from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
+from otel_eval.sources.files import MAX_DOCUMENT, PIECE, Gap, Notify, placed
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.translation import frame_console, is_console
+from otel_eval.wire import read_varint
 
 HEAD: Final = 256 * 1024
 """Bytes in which the format shows, although log records may be printed before the first span."""
@@ -70,21 +64,15 @@ class Input:
         Raises:
             OSError: it cannot be copied.
         """
-        once = cls(os.fspath(path))
-        if not once._is_read_once():
-            yield once
+        name = os.fspath(path)
+        if name != "-" and not _is_pipe(name):
+            yield cls(name)
             return
         with tempfile.TemporaryFile() as copy:
-            with once._raw() as stream:
+            with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as stream:
                 shutil.copyfileobj(stream, copy)
-            yield cls(once.path, copy)
-
-    def _is_read_once(self) -> bool:
-        try:
-            mode = os.stat(self.path).st_mode
-        except (OSError, ValueError):
-            return self.path == "-"
-        return self.path == "-" or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+            copy.flush()
+            yield cls(name, copy)
 
     @contextmanager
     def open(self) -> Iterator[io.BufferedReader]:
@@ -93,27 +81,20 @@ class Input:
         Raises:
             OSError: they cannot be read.
         """
-        with self._raw() as stream:
-            if stream.peek(2)[:2] != _GZIP:
-                yield stream
-                return
-            unzipped: Any = _Unzipped(fileobj=stream)
-            yield io.BufferedReader(unzipped, HEAD)
+        place = self.path if self.copy is None else self.copy.fileno()
+        with io.BufferedReader(cast(Any, io.FileIO(place, closefd=self.copy is None)), HEAD) as stream:
+            stream.seek(0)  # a copy may have been read before
+            is_zipped = stream.peek(2)[:2] == _GZIP
+            yield io.BufferedReader(cast(Any, _Unzipped(fileobj=stream)), HEAD) if is_zipped else stream
 
-    @contextmanager
-    def _raw(self) -> Iterator[io.BufferedReader]:
-        if self.path != "-" and self.copy is None:
-            with open(self.path, "rb", buffering=0) as raw:
-                yield io.BufferedReader(raw, HEAD)
-            return
-        shared: Any = self.copy or sys.stdin.buffer
-        if self.copy is not None:
-            self.copy.seek(0)
-        stream = io.BufferedReader(shared, HEAD)
-        try:
-            yield stream
-        finally:
-            stream.detach()  # or what is shared would be closed with it
+
+def _is_pipe(path: str) -> bool:
+    """Whether what the path names, if anything, can be read only once."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 class _Unzipped(gzip.GzipFile):
@@ -152,7 +133,8 @@ def read_file(path: str | os.PathLike[str], on_problem: Notify = _ignore, on_not
     Raises:
         InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
     """
-    return (batch for _, batch in read_pieces(Input(os.fspath(path)), on_problem, on_notice))
+    with Input.repeatable(path) as source:
+        yield from (batch for _, batch in read_pieces(source, on_problem, on_notice))
 
 
 def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore) -> Iterator[tuple[int, SpanBatch]]:
@@ -178,7 +160,7 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
     if not problems.used:
-        raise InputError(f"{name}: {problems.first or 'holds no spans'}")
+        raise InputError(f"{name}: {next(iter(problems.held), 'holds no spans')}")
 
 
 class _SkippedParts:
@@ -186,25 +168,21 @@ class _SkippedParts:
 
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
-        self._held: list[str] = []
+        self.held: list[str] = []
         self.used = False
-
-    @property
-    def first(self) -> str:
-        return self._held[0] if self._held else ""
 
     def add(self, problem: str) -> None:
         if self.used:
             self._notify(problem)
-        elif len(self._held) < _HELD:
-            self._held.append(problem)
+        elif len(self.held) < _HELD:
+            self.held.append(problem)
 
     def see(self, batch: SpanBatch) -> None:
         if batch.rejected:
             self.add(f"{batch.rejected} skipped, the first: {batch.why}")
         if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
             self.used = True
-            for problem in self._held:
+            for problem in self.held:
                 self._notify(problem)
 
 
@@ -214,30 +192,28 @@ def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) ->
         raise InputError("is empty")
     if is_console(head):
         return frame_console(stream, on_problem, on_notice)
-    if not _may_be_text(head[:_START]):
+    if not _may_be_text(head):
         return frame_row(stream, on_problem) if starts_with_row(head) else frame_binary(stream, on_problem)
-    if head[:1] != _NEWLINE:
-        return frame_text(stream, on_problem)
-    return _newline_first(stream, on_problem) if starts_with_message(head) else frame_text(stream, on_problem)
+    if head.startswith(_NEWLINE) and starts_with_message(head):
+        return _newline_first(stream, on_problem)
+    return frame_text(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
     """Whether an input that begins so is JSON or the console's, so that ids in it can be found by a pattern."""
-    return is_console(head) or (_may_be_text(head[:_START]) and head[:1] != _NEWLINE)
+    return is_console(head) or (_may_be_text(head) and not head.startswith(_NEWLINE))
 
 
 def _may_be_text(head: bytes) -> bool:
-    start = head.lstrip(_BLANK)
-    return start[:1] in (b"{", b"[", b"")
+    return head[:_START].lstrip(_BLANK)[:1] in (b"{", b"[", b"")
 
 
 def _newline_first(stream: io.BufferedReader, on_problem: Notify) -> Iterator[SpanBatch]:
     """A blank line before JSON, or a message whose first length happens to be the code of a bracket."""
     data = stream.read()
-    try:
-        return iter(list(frame_binary(io.BytesIO(data), on_problem)))
-    except InputError:
-        return frame_text(io.BytesIO(data), on_problem)
+    with suppress(InputError):
+        return frame_binary(io.BytesIO(data), on_problem)
+    return frame_text(io.BytesIO(data), on_problem)
 
 
 _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
@@ -250,30 +226,18 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     Raises:
         InputError: the file is one document, and not JSON or none of a trace.
     """
-    skipped, first = _first_line(stream)
-    if _is_long(first) or _holds(first):
-        return _lines(chain([first], _rest(stream)), stream, skipped + 1, on_problem)
-    # A document over many lines, or lines of which the first is broken.
-    ahead = list(islice(_rest(stream), _AHEAD))
-    if any(_holds(line, dict) for line in ahead):
-        return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, on_problem)
-    begin = b"\n" * skipped + first + b"".join(ahead)
-    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read1(PIECE), b""))), on_problem)
-
-
-def _first_line(stream: io.BufferedIOBase) -> tuple[int, bytes]:
+    lines = iter(partial(stream.readline, _LINE), b"")  # of long ones the beginning
     skipped = 0
-    for line in _rest(stream):
-        if line.strip(_BLANK):
-            return skipped, line
+    while (first := next(lines, b"")) and not first.strip(_BLANK):
         skipped += 1
-    return skipped, b""
-
-
-def _rest(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Lines, of long ones the beginning."""
-    while line := stream.readline(_LINE):
-        yield line
+    if _is_long(first) or _holds(first):
+        return _lines(chain([first], lines), stream, skipped + 1, on_problem)
+    # A document over many lines, or lines of which the first is broken.
+    ahead = list(islice(lines, _AHEAD))
+    if any(_holds(line, dict) for line in ahead):
+        return _lines(chain([first], ahead, lines), stream, skipped + 1, on_problem)
+    begin = b"\n" * skipped + first + b"".join(ahead)
+    return stream_documents(Cursor(chain([begin], iter(partial(stream.read1, PIECE), b""))), on_problem)
 
 
 def _is_long(line: bytes) -> bool:
@@ -307,3 +271,87 @@ def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_pro
             on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
             deque(pieces, maxlen=0)  # what is left of the line
             yield Gap()
+
+
+_LONGEST_VARINT: Final = 10  # bytes
+
+
+def frame_binary(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
+    """The messages of a file in protobuf. Which signal a message is shows only in whether its members are spans.
+
+    Raises:
+        InputError: it is neither one message nor a row of them.
+    """
+    # Piece by piece: a single `read` makes room for all that it may return, however short the file is.
+    data = b"".join(islice(iter(partial(stream.read, PIECE), b""), MAX_DOCUMENT // PIECE + 1))
+    if len(data) > MAX_DOCUMENT:
+        raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
+    with suppress(InputError):
+        if _has_items(whole := _message(data)):
+            return iter((whole,))
+    batches = list(frame_row(io.BytesIO(data), on_problem))
+    if not any(map(_has_items, batches)):
+        raise InputError("no trace file of a known format, or one that was cut")
+    return iter(batches)
+
+
+def _message(data: bytes) -> SpanBatch:
+    traces = read_traces(data)
+    if traces.spans or traces.own or not traces.rejected:
+        return traces
+    logs = read_logs(data)
+    return logs if logs.logs or logs.own else traces
+
+
+def starts_with_row(head: bytes) -> bool:
+    """Whether the first bytes are a whole message with spans or log records after its length.
+
+    A single message starts with the tag 10, and as a length that leaves no room for the ids of a span.
+    """
+    size, part = next(_delimited(io.BytesIO(head)), (0, b""))
+    try:
+        return len(part) == size and _has_items(_message(part))
+    except InputError:
+        return False
+
+
+def starts_with_message(head: bytes) -> bool:
+    """Whether a message stands behind the first tag and its length, which is one byte: so a newline can begin JSON as well."""
+    try:
+        return len(head) > 1 and bool(_message(head[: 2 + head[1]]))
+    except InputError:
+        return False
+
+
+def frame_row(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
+    """Messages that each follow their length, one by one, up to one that is not there whole."""
+    for number, (size, part) in enumerate(_delimited(stream), 1):
+        if not size or len(part) < size:
+            on_problem(f"message {number}: it is cut or has no length; nothing after it was read")
+            yield Gap()
+            return
+        try:
+            yield _message(part)
+        except InputError as error:
+            on_problem(f"message {number}: {error}")
+
+
+def _has_items(batch: SpanBatch) -> bool:
+    return bool(batch.spans or batch.logs or batch.own)
+
+
+def _delimited(stream: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """The length of every message, and what is there of it."""
+    while first := stream.read(1):
+        size = _length(first, stream)
+        yield size, stream.read(size) if size <= MAX_DOCUMENT else b""
+
+
+def _length(first: bytes, stream: io.BufferedIOBase) -> int:
+    """A length: a varint, or four bytes as the Collector's file exporter writes, of which the first is 0; 0 if it is cut."""
+    if first == b"\0":
+        return int.from_bytes(stream.read(3))
+    varint = first
+    while varint[-1] >= 0x80 and len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):
+        varint += byte
+    return read_varint(varint, 0)[0] if varint[-1] < 0x80 else 0

@@ -13,6 +13,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import BufferedIOBase
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files.binary import Notify
+from otel_eval.sources.files import Notify
 
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
@@ -133,15 +134,12 @@ def _padded(value: Any, digits: int) -> Any:
 
 
 def _parent(span: Mapping[str, Any]) -> Any:
+    own = _padded(span.get("traceID"), 32)
     # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
-        if reference.get("refType") == "CHILD_OF" and _same_trace(reference, span):
+        if reference.get("refType") == "CHILD_OF" and _padded(reference.get("traceID"), 32) in (None, own):
             return _padded(reference.get("spanID"), 16)
     return _padded(span.get("parentSpanID"), 16)
-
-
-def _same_trace(reference: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
-    return reference.get("traceID") is None or _padded(reference["traceID"], 32) == _padded(span.get("traceID"), 32)
 
 
 def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,11 +153,7 @@ def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
 def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
     fields = _tags(log.get("fields"))
     name = _plain(fields.pop("event", None))
-    return {
-        "timeUnixNano": _micros(log.get("timestamp")),
-        "name": name if isinstance(name, str) else None,
-        "attributes": _attributes(fields),
-    }
+    return _event(_micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields))
 
 
 def _tags(value: Any) -> dict[str, dict[str, Any]]:
@@ -232,19 +226,18 @@ def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
     The exporter indents every line of a span but the first and the last, which hold one bracket each.
     """
     held: list[bytes] = []
-    size = first = number = 0
-    while line := stream.readline(_MAX_SPAN):
-        number += 1
+    size = first = 0
+    for number, line in enumerate(iter(partial(stream.readline, _MAX_SPAN), b""), 1):
         edge = line.removeprefix(_MARK).rstrip()
         if held and (edge == b"{" or size > _MAX_SPAN):  # the one before was cut
             yield first, b"".join(held)
             held = []
-        if held or edge == b"{":
-            first = first if held else number
-            size = size + len(line) if held else len(line)
-            held.append(line)
-        if edge == b"}" or not held:
-            yield (first, b"".join(held)) if held else (number, line)
+        if not held:
+            first, size = number, 0
+        held.append(line)
+        size += len(line)
+        if edge == b"}" or (first == number and edge != b"{"):
+            yield first, b"".join(held)
             held = []
     if held:
         yield first, b"".join(held)
@@ -303,11 +296,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "timeUnixNano": _nanoseconds(event.get("timestamp")),
-        "name": event.get("name"),
-        "attributes": _plain_attributes(event.get("attributes")),
-    }
+    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _plain_attributes(event.get("attributes")))
 
 
 def _plain_attributes(value: Any) -> list[dict[str, Any]]:
@@ -321,6 +310,10 @@ def _any(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return {"kvlistValue": {"values": _plain_attributes(value)}}
     return _scalar(value)
+
+
+def _event(time_ns: int, name: Any, attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"timeUnixNano": time_ns, "name": name, "attributes": attributes}
 
 
 _SCALARS: Final = ((str, "stringValue"), (bool, "boolValue"), (int, "intValue"), (float, "doubleValue"))

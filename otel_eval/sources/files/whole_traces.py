@@ -13,8 +13,9 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from io import BufferedIOBase
 from itertools import chain
 from math import inf
@@ -26,7 +27,7 @@ from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.sources.files.binary import PIECE, Gap, Notify
+from otel_eval.sources.files import PIECE, Gap, Notify
 from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
@@ -110,10 +111,8 @@ class _Traces:
     """
 
     def __init__(self, limits: Limits, index: TraceIndex) -> None:
-        waits: dict[str, Any] = dict.fromkeys(
-            ("decision_wait_s", "decision_wait_partial_s", "grace_period_s", "idle_s", "max_age_s"), inf
-        )
-        self._buffer: Final = TraceBuffer(replace(limits, max_traces=maxsize, **waits))
+        limits = replace(limits, max_traces=maxsize, idle_s=inf, max_age_s=inf, grace_period_s=inf)
+        self._buffer: Final = TraceBuffer(replace(limits, decision_wait_s=inf, decision_wait_partial_s=inf))
         self._index: Final = index
         self._ends: Final = index.in_order()
         self._next = next(self._ends, None)
@@ -181,7 +180,7 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
 
     An input that cannot be read ends early. That is reported when its pieces are read.
     """
-    try:
+    with suppress(InputError, OSError, *BROKEN_GZIP):
         with source.open() as stream:
             if is_surely_text(stream.peek(HEAD)):
                 for found in text_ids(stream):
@@ -189,8 +188,6 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
                 return
         for offset, batch in read_pieces(source):
             yield offset + 1, {item[0]: offset for item in (*batch.spans, *batch.logs)}
-    except (InputError, OSError, *BROKEN_GZIP):
-        return
 
 
 _TRACE_ID: Final = re.compile(rb'"trace_?[iI][dD]"\s{0,32}:\s{0,32}"([^"]{1,64})"')
@@ -202,35 +199,21 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
     """Trace ids in JSON of any of the formats, by the offset at which each was found last; in several parts."""
     found: dict[bytes, int] = {}
     kept, start = b"", 0
-    while piece := _before_broken(stream):
-        text = kept + piece
-        for match in _TRACE_ID.finditer(text):
-            found[match[1]] = start + match.start()
-        kept = text[-_LONGEST:]
-        start += len(text) - len(kept)
-        if len(found) > _IDS_AT_ONCE:
-            yield _decoded(found)
-            found = {}
-    yield _decoded(found)
+    with suppress(OSError, *BROKEN_GZIP):  # which is reported when it is parsed
+        while piece := stream.read1(PIECE):
+            text = kept + piece
+            for match in _TRACE_ID.finditer(text):
+                if (trace_id := _trace_id(match[1])) is not None:
+                    found[trace_id] = start + match.start()
+            kept = text[-_LONGEST:]
+            start += len(text) - len(kept)
+            if len(found) > _IDS_AT_ONCE:
+                yield found
+                found = {}
+    yield found
 
 
-def _before_broken(stream: BufferedIOBase) -> bytes:
-    """The next piece; none where the input ends or is broken, which is reported when it is parsed."""
-    try:
-        return stream.read1(PIECE)
-    except (OSError, *BROKEN_GZIP):
-        return b""
-
-
-def _decoded(found: dict[bytes, int]) -> dict[bytes, int]:
-    ids: dict[bytes, int] = {}
-    for text, offset in found.items():
-        trace_id = _trace_id(text)
-        if trace_id is not None:
-            ids[trace_id] = max(offset, ids.get(trace_id, 0))
-    return ids
-
-
+@lru_cache(1024)
 def _trace_id(text: bytes) -> bytes | None:
     """The id's 16 bytes, written in hexadecimal, shortened or after "0x", or in base64; None if it is neither."""
     try:
@@ -248,7 +231,7 @@ _PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
 _ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position, excluded.position)"
 
 
-class TraceIndex:
+class TraceIndex(AbstractContextManager["TraceIndex"]):
     """Where each trace occurs last, and parts of traces that memory has no room for.
 
     They are in a database without a name, which SQLite keeps in memory and, beyond a cache of 16 MiB, in a temporary file.
@@ -259,9 +242,6 @@ class TraceIndex:
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         for each in (_CACHE, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
             self._db.execute(each)
-
-    def __enter__(self) -> TraceIndex:
-        return self
 
     def __exit__(self, *_: Any) -> None:
         self._db.close()
@@ -293,18 +273,18 @@ class TraceIndex:
 
     def has_parts(self, trace_id: bytes) -> bool:
         """Whether a part of the trace was written and not taken."""
-        return bool(self._numbers(trace_id, 1))
+        return bool(self._numbers(trace_id))
 
     def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
         """The parts of a trace in the order in which they were written, and no more of it is kept."""
-        for (number,) in self._numbers(trace_id, -1):
+        for (number,) in self._numbers(trace_id):
             spans, logs = self._db.execute("SELECT spans, logs FROM part WHERE number = ?", (number,)).fetchone()
             self._db.execute("DELETE FROM part WHERE number = ?", (number,))
             yield read_traces(spans)
             yield read_logs(logs)
 
-    def _numbers(self, trace_id: bytes, most: int) -> list[tuple[int]]:
-        return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number LIMIT ?", (trace_id, most)).fetchall()
+    def _numbers(self, trace_id: bytes) -> list[tuple[int]]:
+        return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number", (trace_id,)).fetchall()
 
     def ids(self) -> list[bytes]:
         """The traces of which parts are here."""

@@ -51,7 +51,7 @@ class EndedSpans:
     """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
     `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
-    we looked. `size`: bytes of the first `measured` spans. `counted`: so many of them wait, with `counted_bytes`.
+    we looked. `size`: bytes of the first `measured` spans. `counted`: so many of them wait.
     """
 
     trace_id: int
@@ -62,7 +62,32 @@ class EndedSpans:
     size: int = 0
     measured: int = 0
     counted: int = 0
-    counted_bytes: int = 0
+
+    @classmethod
+    def detached(
+        cls, trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
+    ) -> EndedSpans | None:
+        """The ended spans that can be evaluated, if an agent's is among them.
+
+        Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
+        What is below an open span is handed over as if it hung from the outermost open span above: what is between is open and no
+        agent's, so it belongs to no run, and spans with one missing parent are known to be no parts of one another.
+
+        Args:
+            ended: what has ended of the trace and was not handed over.
+            live: what is open, by id.
+            is_agent: whether a span, open or ended, is an agent's.
+        """
+        trees = _Trees({_id(span): span for span in ended}, live, is_agent)
+        tops = {span_id: trees.below(_parent(span)) for span_id, span in trees.ended.items()}
+        if _UNKNOWN in tops.values():
+            return None
+        spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
+        if not any(map(is_agent, spans)):
+            return None
+        handed = {_id(span) for span in spans}
+        below = {each: tops[each] for each in handed if tops[each] and _parent(trees.ended[each]) not in handed}
+        return cls(trace_id, spans, "detached", below)
 
 
 class DetachRequest(NamedTuple):
@@ -74,34 +99,32 @@ class DetachRequest(NamedTuple):
 class LiveTrace:
     """A trace with a span that has not ended.
 
-    `open` holds span ids, `live` the spans of those that we saw start, `spans` what ended. `early`: some of it started before
+    `open` holds spans by id, None for one that we did not see start, `spans` what ended. `early`: some of it started before
     we looked. `queued`: it is on its way to the worker, its spans `counted` as waiting. `seen` and `still_since` are the
     sweep's: how much it saw last time and since when nothing changed. `looked`: so many spans had ended when those were
     looked for that can be handed over. `rests`: some were, so that it stays known, however long nothing of it ends. `room`:
     more spans than so many call for a look; below 0 every further span is dropped.
 
-    Bytes: `size` is what the first `measured` of `spans` take, and `counted_bytes` what of it counts as waiting; `draws`
-    counts how often spans were taken out. `live_size` is what the `live_measured` open spans took when they were measured,
-    which happens again at `live_due`. `asked`: a `DetachRequest` for it is queued, because of its bytes.
+    Bytes: `size` is what the first `measured` of `spans` take; `draws` counts how often spans were taken out. `live_size` is
+    what the `live_measured` open spans took when they were measured, which happens again at `live_due`. `asked`: a
+    `DetachRequest` for it is queued, because of its bytes.
     """
 
     __slots__ = (
-        *("trace_id", "room", "open", "live", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
+        *("trace_id", "room", "open", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
         *("since", "still_since", "seen", "counted"),
-        *("size", "measured", "counted_bytes", "draws", "live_size", "live_measured", "live_due", "asked"),
+        *("size", "measured", "draws", "live_size", "live_measured", "live_due", "asked"),
     )
 
     def __init__(self, trace_id: int, now: float, room: int) -> None:
         self.trace_id, self.room = trace_id, room
-        self.open: set[int] = set()
-        self.live: dict[int, Any] = {}
+        self.open: dict[int, Any] = {}
         self.looked, self.rests = 0, False
         self.spans: deque[ReadableSpan] = deque()
         self.closed = self.queued = self.early = self.cut = self.asked = False
         self.since = self.still_since = self.live_due = now
         self.seen = (0, 0)
-        self.counted = self.counted_bytes = 0
-        self.size = self.measured = self.draws = 0
+        self.counted = self.size = self.measured = self.draws = 0
         self.live_size = self.live_measured = 0
 
     def forget_size(self) -> None:
@@ -116,12 +139,12 @@ def is_relevant(span: Any) -> bool:
     return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
 
 
-class WorkerBacklog:
+class Backlog:
     """What is on its way to the worker: traces that may be closed, and spans that were given over.
 
     Args:
         limits: how much may wait.
-        lock: held by the caller of every method but `unmeasured` and `add_size`.
+        lock: held by the caller of `put`, `take` and `is_full`.
     """
 
     def __init__(self, limits: InProcessLimits, lock: RLock) -> None:
@@ -136,23 +159,18 @@ class WorkerBacklog:
 
     def put(self, item: LiveTrace | EndedSpans) -> None:
         """The spans of a trace, or those that were given over, wait."""
-        item.counted, item.counted_bytes = len(item.spans), item.size
+        item.counted = len(item.spans)
         self._count += item.counted
         self.size += item.size
         if isinstance(item, EndedSpans) and item.measured < item.counted:
             self._unmeasured.append(item)
 
     def take(self, item: LiveTrace | EndedSpans) -> None:
-        """They do no longer."""
-        self._count -= item.counted
-        self.size -= item.counted_bytes
-        item.counted = item.counted_bytes = 0
-
-    def grew(self, item: LiveTrace | EndedSpans, size: int) -> None:
-        """So many bytes more of them were measured."""
+        """They do no longer, if they did."""
         if item.counted:
-            item.counted_bytes += size
-            self.size += size
+            self._count -= item.counted
+            self.size -= item.size
+            item.counted = 0
 
     def unmeasured(self) -> Iterator[EndedSpans]:
         """What was given over and has spans that were not measured, each once."""
@@ -161,36 +179,12 @@ class WorkerBacklog:
             if handed.counted:
                 yield handed
 
-    def add_size(self, handed: EndedSpans, size: int) -> None:
-        """The spans that were not measured take so many bytes."""
+    def add_size(self, item: LiveTrace | EndedSpans, size: int) -> None:
+        """Spans that were not measured take so many bytes."""
         with self._lock:
-            self.grew(handed, size)
-
-
-def find_detached(
-    trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
-) -> EndedSpans | None:
-    """The ended spans that can be evaluated, if an agent's is among them.
-
-    Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
-    What is below an open span is handed over as if it hung from the outermost open span above: what is between is open and no
-    agent's, so it belongs to no run, and spans with one missing parent are known to be no parts of one another.
-
-    Args:
-        ended: what has ended of the trace and was not handed over.
-        live: what is open, by id.
-        is_agent: whether a span, open or ended, is an agent's.
-    """
-    trees = _Trees({_id(span): span for span in ended}, live, is_agent)
-    tops = {span_id: trees.top(span_id) for span_id in trees.ended}
-    if _UNKNOWN in tops.values():
-        return None
-    spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
-    if not any(map(is_agent, spans)):
-        return None
-    handed = {_id(span) for span in spans}
-    below = {each: tops[each] for each in handed if tops[each] and trees.parent(each) not in handed}
-    return EndedSpans(trace_id, spans, "detached", below)
+            item.size += size
+            if item.counted:
+                self.size += size
 
 
 _AGENT: Final = -1
@@ -198,50 +192,41 @@ _UNKNOWN: Final = -2
 
 
 class _Trees:
-    """Parent links between ended and open spans."""
+    """Parent links between ended and open spans.
+
+    `busy`: ids of ended spans with an open one below them.
+    """
 
     def __init__(self, ended: Mapping[int, ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]) -> None:
-        self.ended, self._live, self._is_agent = ended, live, is_agent
-        self.busy: Final = self._above_open()
-        self._tops: dict[int, int] = {}
+        self.ended, self._is_agent = ended, is_agent
+        self._spans: Final = {**live, **ended}
+        self.busy: Final = set[int]()
+        for span in live.values():
+            while (parent := _parent(span)) in ended and parent not in self.busy:
+                self.busy.add(parent)
+                span = ended[parent]
+        self._below: Final[dict[int, int]] = {0: 0}
 
-    def parent(self, span_id: int) -> int:
-        """The id of an ended span's parent in this process, 0 if it has none."""
-        return _parent(self.ended[span_id])
-
-    def _above_open(self) -> set[int]:
-        """Ids of ended spans with an open one below them."""
-        found: set[int] = set()
-        for span in self._live.values():
-            parent = _parent(span)
-            while parent in self.ended and parent not in found:
-                found.add(parent)
-                parent = self.parent(parent)
-        return found
-
-    def top(self, span_id: int) -> int:
-        """The id of the outermost open span above an ended one, 0 if none is; `_AGENT` or `_UNKNOWN` if one is that."""
+    def below(self, span_id: int) -> int:
+        """The id of the outermost open span above what is below a span, 0 if none is; `_AGENT` or `_UNKNOWN` if one is that."""
         chain = []
-        while span_id in self.ended and span_id not in self._tops:
+        while span_id in self._spans and span_id not in self._below:
             chain.append(span_id)
-            self._tops[span_id] = 0  # links may run in a circle
-            span_id = self.parent(span_id)
-        top = self._tops[span_id] if span_id in self._tops else self._open_top(span_id)
+            self._below[span_id] = 0 if span_id in self.ended else _UNKNOWN  # links may run in a circle
+            span_id = _parent(self._spans[span_id])
+        top = self._below.get(span_id, _UNKNOWN)
         for each in reversed(chain):
-            self._tops[each] = top
-            if each in self.busy and self._is_agent(self.ended[each]):
-                top = _AGENT  # for what is below it
-        return self._tops[chain[0]] if chain else top
+            top = self._below[each] = self._passed(each, top)
+        return top
 
-    def _open_top(self, span_id: int) -> int:
-        top, seen = 0, set[int]()  # links between open spans may run in a circle, too
-        while span_id in self._live and span_id not in seen:
-            if self._is_agent(self._live[span_id]):
-                return _AGENT
-            top = span_id
-            seen.add(span_id)
-            span_id = _parent(self._live[span_id])
-        return _UNKNOWN if span_id else top
+    def _passed(self, span_id: int, top: int) -> int:
+        """What is above the spans below this one, if `top` is above it."""
+        is_open = span_id not in self.ended
+        if (is_open or span_id in self.busy) and self._is_agent(self._spans[span_id]):
+            return _AGENT
+        if is_open and _parent(self._spans[span_id]) in self.ended:
+            return _UNKNOWN  # open below one that has ended: what else is there is not known
+        return top or span_id if is_open else top
 
 
 def _id(span: Any) -> int:

@@ -17,13 +17,7 @@ from otel_eval.counters import in_each_child
 from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.recorder import Recorder
-from otel_eval.sources.inprocess.sdk_spans import (
-    SdkResourceScopes,
-    SdkSpanReader,
-    move_to_front,
-    neighbours,
-    pipeline_of,
-)
+from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader, move_to_front, neighbours, pipeline_of
 from otel_eval.sources.inprocess.threads import SpanMemoryLimiter
 from otel_eval.worker_thread import WorkerThread
 
@@ -34,7 +28,6 @@ Handover = Callable[[bytes, list[SpanFrame], str], None]
 _numbers: Final = count()  # processors in the order in which they were made
 _SHUTDOWN_S: Final = 30.0
 _BLOCKED_S: Final = 2.0  # that delivery of one result may take before the process ends without the others
-_LIMIT: Final = "many spans started or ended"
 _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
 _YIELD_S: Final = 1e-3  # once for at least 512 spans, and only while the thread that limits bytes waits for the interpreter
 
@@ -52,59 +45,65 @@ class InProcessSource(SpanProcessor):
         handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a time. `why` is "closed"
             (nothing is open), "detached" (no agent's span that these lie in is open), "idle" or "aged" (given up waiting),
             "overflow" (a limit cut it) or "shutdown". A trace may be handed over again, with the spans that ended since.
-        flush: deliver what came of it, in so many seconds; False if not all was.
-        close: the same, finally.
-        forked: called in a child process, before anything is recorded there.
-        began_before: called with the id of a trace of which a span started before we looked, before it is handed over.
         limits: what may be held.
-        tick: called about once a second on the worker.
         tick_s: how often limits of time are looked at.
-        blocked: for how many seconds the delivery of a result has not returned.
-        reserve: called with the bytes of spans that are held here, about once a second and when many spans have ended.
-        is_agent: whether a span, open or ended, of a scope of that name is an agent's; called on the worker. Without it every
-            trace is handed over as a whole.
     """
 
-    def __init__(
-        self,
-        handover: Handover,
-        *,
-        flush: Callable[[float], bool] | None = None,
-        close: Callable[[float], None] | None = None,
-        forked: Callable[[], None] | None = None,
-        began_before: Callable[[bytes], None] = lambda _: None,
-        tick: Callable[[], None] | None = None,
-        limits: InProcessLimits | None = None,
-        tick_s: float = 1.0,
-        blocked: Callable[[], float] = lambda: 0.0,
-        is_agent: Callable[[SpanReader, str], bool] | None = None,
-        reserve: Callable[[int], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, handover: Handover, *, limits: InProcessLimits | None = None, tick_s: float = 1.0) -> None:
         limits = limits or InProcessLimits()
-        self._blocked: Final = blocked
-        self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
-        self._began_before: Final = began_before
-        self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._tick, tick_s)
-        self._recorder: Final = Recorder(
-            limits, self._worker.put, self._began, _of_span(is_agent) if is_agent else None, self._many_came
-        )
-        self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, reserve)
+        self._handover: Final = handover
+        self._reset()
+        self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s)
+        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._many_came)
+        self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
-            "otel-eval-memory", "the limits of bytes were not enforced", self._limit, self._limiter.look, tick_s
+            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.look, tick_s=tick_s
         )
-        self._is_limiting = self._limit_asked = False
-        self._scopes = SdkResourceScopes()
         self._pipeline: Any = None
         self._resource: Any = None
         self._at_once = False  # results must be out before on_end returns: we could not be put first
         self._errors = 0
         self._inactive = False
         self.number: Final = next(_numbers)
-        self._reset_locks()
         self._last_at_exit = False
-        self._exit_hook: Final = _weakly(self.shutdown)
+        held: Final = weakref.WeakMethod(self.shutdown)  # the hook must not keep this object alive
+        self._exit_hook: Final = lambda: alive() if (alive := held()) is not None else None
         atexit.register(self._exit_hook)
-        in_each_child(self, lambda alive: alive._after_fork())
+        in_each_child(self, InProcessSource._after_fork)
+
+    def _reset(self) -> None:
+        self._ending, self._flushing = threading.Lock(), threading.Lock()
+        self._limit_asked = False
+        self._scopes = SdkResourceScopes()
+
+    # ------------------------------------------------------------------ what subclasses add
+
+    def _is_agent(self, span: SpanReader, scope_name: str) -> bool:
+        """Whether a span, open or ended, of a scope of that name is an agent's; called on the worker."""
+        return False
+
+    def _note_early(self, trace_id: bytes) -> None:
+        """Called with the id of a trace of which a span started before we looked, before it is handed over."""
+
+    def _tick(self) -> None:
+        """Called about once a second on the worker."""
+
+    def _reserve(self, size: int) -> None:
+        """Called with the bytes of spans that are held here, about once a second and when many spans have ended."""
+
+    def _deliver(self, timeout_s: float) -> bool:
+        """Deliver what came of the traces; False if not all was in time."""
+        return True
+
+    def _blocked_s(self) -> float:
+        """For how many seconds the delivery of a result has not returned."""
+        return 0.0
+
+    def _close(self, timeout_s: float) -> None:
+        """Deliver what came of the traces, finally."""
+
+    def _begin(self) -> None:
+        """Called in a child process, before anything is recorded there."""
 
     # ------------------------------------------------------------------ the callbacks
 
@@ -132,8 +131,7 @@ class InProcessSource(SpanProcessor):
     def _began(self, span: Any) -> None:
         """The first span of a trace: the place for what costs too much for every span."""
         self._worker.ensure()
-        if not self._is_limiting:
-            self._is_limiting = self._limiting.ensure()
+        self._limiting.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
             if self._finds_double(pipeline):
@@ -151,7 +149,7 @@ class InProcessSource(SpanProcessor):
             time.sleep(_YIELD_S)
             return
         self._limit_asked = True
-        self._limiting.put(_LIMIT)
+        self._limiting.put(self._limit)
 
     def _finds_double(self, pipeline: Any) -> bool:
         """Whether an older processor of this pipeline does the same: then this one stays inactive, with a warning."""
@@ -184,7 +182,7 @@ class InProcessSource(SpanProcessor):
     def look_at_open(self, saw: Callable[[SpanReader, str, str], None]) -> None:
         """Call `saw` with open spans of the newest traces, the names of their scopes and their services; on the worker."""
         for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
-            for span in list(entry.live.values())[:_SPANS_LOOKED_AT]:
+            for span in filter(None, list(entry.open.values())[:_SPANS_LOOKED_AT]):
                 service = span.resource.attributes.get("service.name", "")
                 saw(SdkSpanReader(span), _scope_name(span), str(service))
 
@@ -199,9 +197,12 @@ class InProcessSource(SpanProcessor):
 
     # ------------------------------------------------------------------ on the threads of the processor
 
-    def _limit(self, _: object) -> None:
+    def _limit(self) -> None:
         self._limit_asked = False
         self._limiter.look()
+
+    def _is_agents(self, span: Any) -> bool:
+        return self._is_agent(SdkSpanReader(span), _scope_name(span))
 
     def _serve(self, item: LiveTrace | EndedSpans | DetachRequest) -> None:
         """On the worker: hand the spans of a queued trace over to the pipeline, or look for runs that can be detached."""
@@ -215,17 +216,16 @@ class InProcessSource(SpanProcessor):
             return
         trace_id = handed.trace_id.to_bytes(16, "big")
         if handed.early:
-            self._began_before(trace_id)
+            self._note_early(trace_id)
         frame, below = self._scopes.frame, handed.below
         ids = [(span, cast(Any, span.context).span_id) for span in handed.spans if is_relevant(span)]
         frames = [frame(span, trace_id, span_id, below.get(span_id)) for span, span_id in ids]
         if frames:
             self._handover(trace_id, frames, handed.why)
 
-    def _tick(self) -> None:
+    def _sweep(self) -> None:
         self._recorder.sweep(time.monotonic())
-        if self._more is not None:
-            self._more()
+        self._tick()
 
     # ------------------------------------------------------------------ life cycle
 
@@ -235,14 +235,11 @@ class InProcessSource(SpanProcessor):
         self._worker.put(DetachRequest())
         drained = self._worker.drain(timeout_millis / 1000)  # twice, as what is found is put after the first
         drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
-        return self._deliver(deadline) and drained
-
-    def _deliver(self, deadline: float) -> bool:
         # A provider that we flush may be the one that flushes us: the second time round there is nothing left to do.
-        if self._flush is None or not self._flushing.acquire(blocking=False):
-            return True
+        if not self._flushing.acquire(blocking=False):
+            return drained
         try:
-            return self._flush(max(0.0, deadline - time.monotonic()))
+            return self._deliver(max(0.0, deadline - time.monotonic())) and drained
         finally:
             self._flushing.release()
 
@@ -255,12 +252,11 @@ class InProcessSource(SpanProcessor):
         self._recorder.shut()
         self._limiting.end()
         self._limiter.warn_of_drops()
-        if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked() > _BLOCKED_S):
-            why = "an exporter does not return" if self._blocked() > _BLOCKED_S else "scoring is behind"
+        if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked_s() > _BLOCKED_S):
+            why = "an exporter does not return" if self._blocked_s() > _BLOCKED_S else "scoring is behind"
             _log.warning("some runs were not scored before shutdown: %s", why)
-        if self._close is not None:
-            self._flushing.acquire(blocking=False)  # what is closed needs no flush when a provider asks for one
-            self._close(max(0.0, deadline - time.monotonic()))
+        self._flushing.acquire(blocking=False)  # what is closed needs no flush when a provider asks for one
+        self._close(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[str, Any]:
         """What was dropped and what went wrong, as counts that only rise, and the number of open traces."""
@@ -273,42 +269,18 @@ class InProcessSource(SpanProcessor):
         }
         return dict(self._recorder.counts) | mine
 
-    def _reset_locks(self) -> None:
-        self._ending = threading.Lock()
-        self._flushing = threading.Lock()
-
     def _after_fork(self) -> None:
         ended = self._ending.locked()
-        self._reset_locks()
+        self._reset()
         self._worker.reset()
         self._limiting.reset()
-        self._is_limiting = self._limit_asked = False
         self._recorder.reset(self._worker.put)
-        self._scopes = SdkResourceScopes()
         if ended:
             self._ending.acquire()
             self._recorder.shut()
-        if self._forked is not None:
-            self._forked()
-
-
-def _of_span(is_agent: Callable[[SpanReader, str], bool]) -> Callable[[Any], bool]:
-    """The same question about a span of the SDK."""
-    return lambda span: is_agent(SdkSpanReader(span), _scope_name(span))
+        self._begin()
 
 
 def _scope_name(span: Any) -> str:
     scope = span.instrumentation_scope
     return (scope.name if scope is not None else "") or ""
-
-
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """A hook that does not keep its object alive."""
-    held = weakref.WeakMethod(method)
-
-    def call() -> None:
-        alive = held()
-        if alive is not None:
-            alive()
-
-    return call

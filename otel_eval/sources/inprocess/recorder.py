@@ -1,9 +1,9 @@
 """Count the spans that start and end in each trace, and hand a trace over when none of its spans is open.
 
 The two callbacks run on the threads of the traced program, so they take no lock, look at no clock and build nothing: a
-dictionary look-up and two set operations.
+look-up and an operation on a dictionary, and one on a deque.
 
-Why that is safe: everything the callbacks touch is one C call on a set, a deque or a dictionary. Only *closing* needs several
+Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only *closing* needs several
 steps and takes `_lock`. The closing thread sets `closed` and then looks at `open`; a starting span is added to `open` before
 `closed` is looked at: one of the two sees the other. The thread that saw `closed` takes the lock and finds out whether the
 closing stood. A span is handed over by the thread that takes it out of the deque: exactly once.
@@ -14,21 +14,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import repeat
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import (
-    DetachRequest,
-    EndedSpans,
-    InProcessLimits,
-    LiveTrace,
-    WorkerBacklog,
-    find_detached,
-    is_relevant,
-)
+from otel_eval.sources.inprocess.live_traces import Backlog, DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
@@ -41,7 +34,7 @@ class Recorder:
     Args:
         put: takes a `LiveTrace` that may be closed now, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
         began: called with the first span of each new trace, on the caller's thread.
-        is_agent: whether a span is an agent's; asked on the worker. Without it a trace is handed over as a whole.
+        is_agent: whether a span is an agent's; asked on the worker. A trace without one is handed over as a whole.
         many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
     """
 
@@ -50,7 +43,7 @@ class Recorder:
         limits: InProcessLimits,
         put: Callable[[LiveTrace | EndedSpans | DetachRequest], None],
         began: Callable[[Any], None],
-        is_agent: Callable[[Any], bool] | None = None,
+        is_agent: Callable[[Any], bool] = lambda _: False,
         many: Callable[[], None] = lambda: None,
     ) -> None:
         self._many: Final = many
@@ -59,7 +52,7 @@ class Recorder:
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
         self._began = began
         self._limit = limits.max_spans_per_trace
-        self._room = self._limit // 2 if is_agent else self._limit
+        self._room = self._limit // 2
         self.reset(put)
 
     def reset(self, put: Callable[[LiveTrace | EndedSpans | DetachRequest], None]) -> None:
@@ -67,7 +60,7 @@ class Recorder:
         self._put = put
         self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
         self._traces: dict[int, LiveTrace] = {}
-        self.waiting = WorkerBacklog(self.limits, self._lock)
+        self.waiting = Backlog(self.limits, self._lock)
         self.call_after(MANY_SPANS)
         self._down = False
         self._since_ns = time.time_ns()
@@ -81,19 +74,15 @@ class Recorder:
         return 0.0 if oldest is None else now - oldest.since
 
     def _oldest(self) -> LiveTrace | None:
-        try:
+        with suppress(RuntimeError):  # another thread changed the dictionary
             return next(iter(self._traces.values()), None)
-        except RuntimeError:  # another thread changed the dictionary
-            return None
+        return None
 
     # ------------------------------------------------------------------ the callbacks
 
     def started(self, span: Any, parent_context: Any) -> None:
         """A span started. Its context is a tuple: (trace id, span id, …)."""
-        try:
-            context = span._context  # what the property gives, at half of its cost; checked with SDK 1.30 to 1.45
-        except AttributeError:
-            context = span.context
+        context = getattr(span, "_context", None) or span.context  # less than what the property costs in SDK 1.30 to 1.45
         if not next(self._credit, False):
             self._many_came()
         entry = self._traces.get(context[0])
@@ -101,17 +90,13 @@ class Recorder:
             entry = self._begin(span, parent_context)
             if entry is None:
                 return
-        entry.live[context[1]] = span
-        entry.open.add(context[1])
+        entry.open[context[1]] = span
         if entry.closed:
             self._again(entry, context)
 
     def ended(self, span: ReadableSpan) -> bool:
         """A span ended; True if its trace may be on its way now."""
-        try:
-            context: Any = span._context  # as in `started`
-        except AttributeError:
-            context = span.context
+        context = getattr(span, "_context", None) or cast(Any, span.context)  # as in `started`
         if not next(self._credit, False):
             self._many_came()
         entry = self._traces.get(context[0])
@@ -120,36 +105,32 @@ class Recorder:
             return True
         spans, under_way = entry.spans, entry.open
         spans.append(span)
-        under_way.discard(context[1])
-        entry.live.pop(context[1], None)
+        under_way.pop(context[1], None)
         if not under_way or entry.closed or len(spans) > entry.room:
             self._complete_or_limit(entry, span)
             return True
         return False
 
     def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
-        if self._down or not is_relevant(span):
+        if not is_relevant(span):
             return None
-        self._began(span)
-        if self._is_down():  # it turned out that another processor does the same
+        if not self._down:
+            self._began(span)
+        if self._down:  # also where it turned out that another processor does the same
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
         if parent is not None:
             entry.early = True
-            entry.open.add(parent)
+            entry.open.setdefault(parent, None)
         return entry
 
     def _entry(self, trace_id: int) -> LiveTrace:
         if len(self._traces) >= self.limits.max_traces:
-            self._evict()
+            with self._lock:
+                if (oldest := self._oldest()) is not None:  # else another thread made room, or changed the dictionary
+                    self.evict(oldest)
         return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._room))
-
-    def _evict(self) -> None:
-        with self._lock:
-            oldest = self._oldest()
-            if oldest is not None:  # else another thread made room, or changed the dictionary: that one evicts
-                self.evict(oldest)
 
     def evict(self, entry: LiveTrace) -> None:
         """Give over a trace before its end, because of a limit, and forget it."""
@@ -163,10 +144,7 @@ class Recorder:
         with self._lock:
             if not entry.closed:
                 return
-            entry.open.discard(context[1])
-            again = self._entry(context[0])
-            again.live[context[1]] = entry.live.pop(context[1], None)
-            again.open.add(context[1])
+            self._entry(context[0]).open[context[1]] = entry.open.pop(context[1], None)
 
     def _many_came(self) -> None:
         """Many spans started or ended: have their bytes measured. With many open traces less often, as each costs a look."""
@@ -212,8 +190,7 @@ class Recorder:
             if entry.queued or entry.closed:
                 return
             if self.waiting.is_full(len(entry.spans)):
-                entry.closed = True
-                self._drop(self._leave(entry, "closed"))
+                self.close(entry, "closed")  # which drops it
                 return
             entry.queued = True
             self.waiting.put(entry)
@@ -228,11 +205,8 @@ class Recorder:
         self._stray(span)
 
     def _cut(self, entry: LiveTrace) -> None:
-        with self._lock:
-            try:
-                entry.spans.pop()
-            except IndexError:
-                return
+        with self._lock, suppress(IndexError):  # the worker was quicker
+            entry.spans.pop()
             entry.cut = True
             self.counts["spans_dropped"] += 1
 
@@ -243,7 +217,7 @@ class Recorder:
             return False
         if any(each.context.span_id == parent.span_id for each in entry.spans.copy()):
             return False
-        entry.open.add(parent.span_id)
+        entry.open.setdefault(parent.span_id, None)
         return True
 
     # ------------------------------------------------------------------ for the worker
@@ -259,11 +233,9 @@ class Recorder:
             self.waiting.take(entry)
             if entry.closed:
                 return None
-            entry.closed = True
-            if entry.open:
-                entry.closed = False
-                return None
-            return self._leave(entry, "closed")
+            entry.closed = True  # before looking at `open`, too: a span that starts meanwhile sees it
+            entry.closed = not entry.open
+            return self._leave(entry, "closed") if entry.closed else None
 
     def close(self, entry: LiveTrace, why: str) -> None:
         """Give over a trace whatever it has open, and forget it; what ends later is late."""
@@ -281,6 +253,7 @@ class Recorder:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
+        self.waiting.take(entry)
         size, measured = entry.size, entry.measured
         entry.forget_size()
         why = "overflow" if entry.cut else why
@@ -299,11 +272,10 @@ class Recorder:
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
-        total = 0
         entries = self.entries()
         for entry in entries:
             self._sweep(entry, now)
-            total += len(entry.spans)
+        total = sum(len(entry.spans) for entry in entries)
         for entry in entries:
             if total <= self.limits.max_spans:
                 return
@@ -332,10 +304,10 @@ class Recorder:
     def _detach(self, entry: LiveTrace, now: float) -> None:
         """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
         ended = entry.spans.copy()
-        if self._is_agent is None or entry.early or entry.cut or len(ended) == entry.looked:
+        if entry.early or entry.cut or len(ended) == entry.looked:
             return
         entry.looked = len(ended)
-        found = find_detached(entry.trace_id, ended, entry.live.copy(), self._is_agent)
+        found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
             if found is None or entry.closed or entry.queued:
                 return
@@ -362,12 +334,11 @@ class Recorder:
         with self._lock:
             if entry.draws == draws:
                 entry.measured += count
-                entry.size += size
-                self.waiting.grew(entry, size)
+                self.waiting.add_size(entry, size)
 
     def ask(self, entry: LiveTrace) -> None:
         """Have what has ended of a trace given over as "detached" if it can be, because of its bytes."""
-        if self._is_agent is not None and not entry.asked and len(entry.spans) != entry.looked:
+        if not entry.asked and len(entry.spans) != entry.looked:
             entry.asked = True
             self._put(DetachRequest(entry))
 
@@ -390,6 +361,3 @@ class Recorder:
         self._down = True
         for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")
-
-    def _is_down(self) -> bool:
-        return self._down

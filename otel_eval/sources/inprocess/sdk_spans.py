@@ -114,10 +114,8 @@ def raw_attributes(span: ReadableSpan) -> Any:
 def attributes_of(attributes: Any) -> dict[str, Any]:
     """The attributes as a dictionary, not to be changed. The SDK's own mapping takes a lock for each key."""
     inner: Any = getattr(attributes, "_dict", None)
-    if type(inner) in _DICTIONARIES:
-        held: dict[str, Any] = inner
-        return held
-    return dict(attributes) if attributes else {}
+    held: dict[str, Any] = inner if type(inner) in _DICTIONARIES else dict(attributes or {})
+    return held
 
 
 def _inner(span: Any, field: str, public: str) -> Iterable[Any]:
@@ -152,8 +150,7 @@ def _elements_size(values: Iterable[Any]) -> int:
 @dataclass(slots=True)
 class _HeldTrace:
     since: float
-    spans: dict[bytes, ReadableSpan] = field(default_factory=dict)
-    events: dict[bytes, list[Event]] = field(default_factory=dict)
+    spans: dict[bytes, tuple[ReadableSpan, list[Event]]] = field(default_factory=dict)  # by id, with the events they got
 
 
 class HeldSpans:
@@ -169,7 +166,7 @@ class HeldSpans:
             trace = self._traces.setdefault(trace_id, _HeldTrace(now))
             if span_id in trace.spans:
                 return False
-            trace.spans[span_id] = span
+            trace.spans[span_id] = span, []
             return True
 
     def score(self, trace_id: bytes, span_id: bytes, events: Sequence[Event]) -> bool:
@@ -178,14 +175,14 @@ class HeldSpans:
             trace = self._traces.get(trace_id)
             if trace is None or span_id not in trace.spans:
                 return False
-            trace.events.setdefault(span_id, []).extend(events)
+            trace.spans[span_id][1].extend(events)
             return True
 
     def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
         """The spans of these traces, with the events they got."""
         with self._lock:
             found = [trace for trace_id in trace_ids if (trace := self._traces.pop(trace_id, None)) is not None]
-        return [_with_events(span, trace.events.get(own, ())) for trace in found for own, span in trace.spans.items()]
+        return [_with_events(*held) for trace in found for held in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
         """The traces that have waited since `before`, the oldest first."""
@@ -351,21 +348,16 @@ class SdkResourceScopes:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], SdkResourceScope] = {}
-        self._last: tuple[Any, Any, SdkResourceScope] = (self, self, SdkResourceScope(None, None))  # of no span
 
     def of(self, span: ReadableSpan) -> SdkResourceScope:
         """The resource and scope of the span. The object holds resource and scope, so their identities stay theirs."""
         resource, scope = span.resource, span.instrumentation_scope
-        last = self._last
-        if last[0] is resource and last[1] is scope:
-            return last[2]
         key = (id(resource), id(scope))
         resource_scope = self._kept.get(key)
         if resource_scope is None:
             if len(self._kept) >= _MAX_SCOPES:
                 self._kept.clear()
             resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
-        self._last = (resource, scope, resource_scope)
         return resource_scope
 
     def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, below: int | None = None) -> SpanFrame:

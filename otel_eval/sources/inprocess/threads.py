@@ -47,7 +47,7 @@ class SpanMemoryLimiter:
         for entry in entries:
             if len(entry.spans) > entry.measured:
                 self._measure(entry)
-            if 8 * abs(len(entry.live) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
+            if 8 * abs(len(entry.open) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
                 self._measure_live(entry, now)
         waiting = self._recorder.waiting
         for handed in waiting.unmeasured():
@@ -74,7 +74,7 @@ class SpanMemoryLimiter:
 
     def _measure_live(self, entry: LiveTrace, now: float) -> None:
         """Measure open spans. They are given attributes: again when the trace is twice as old, or their number has changed."""
-        live = [span for span in entry.live.copy().values() if span is not None]
+        live = [span for span in entry.open.copy().values() if span is not None]
         entry.live_measured, entry.live_size = len(live), _sizes(live)
         self._spans += len(live)
         self._bytes += entry.live_size

@@ -56,9 +56,6 @@ class Watermark:
         """The record time of the oldest unfinished trace; None if all are finished."""
         return next(iter(self._first.values()))[1] if self._first else None
 
-    def __contains__(self, trace_id: bytes) -> bool:
-        return trace_id in self._first
-
 
 _STEPS: Final = 100  # of a margin: it begins at most one of them too early
 _LEAST_STEP_S: Final = 0.1

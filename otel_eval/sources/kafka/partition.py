@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings
@@ -76,6 +77,11 @@ class Services:
     warnings: Warnings = field(default_factory=Warnings)
 
 
+PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
+"""Makes the pipeline of a partition: the evaluator that its results name, since when its spans are all read in Unix seconds, the
+clock that measures its waits, and what takes the ids of evaluated traces."""
+
+
 class Partition:
     """A partition that this process owns. For one thread.
 
@@ -83,23 +89,16 @@ class Partition:
         number: of the partition.
         evaluator: the id that its results carry; the same for every owner.
         start: where its reading begins.
-        pipeline: makes the pipeline of its spans, given its clock and what takes the ids of evaluated traces.
+        pipeline: makes the pipeline of its spans.
     """
 
-    def __init__(
-        self,
-        number: int,
-        evaluator: str,
-        start: Start,
-        services: Services,
-        pipeline: Callable[[RecordClock, Callable[[bytes], None]], Pipeline],
-    ) -> None:
+    def __init__(self, number: int, evaluator: str, start: Start, services: Services, pipeline: PipelineMaker) -> None:
         self.number: Final = number
         self.evaluator: Final = evaluator
         self.clock: Final = RecordClock()
         self.watermark: Final = Watermark(start.low)
         self.margin: Final = Margin(services.margin_s, start.margin)
-        self.pipeline: Final = pipeline(self.clock, self._evaluated)
+        self.pipeline: Final = pipeline(evaluator, start.since_s, self.clock, self._evaluated)
         self.waiting: Final[deque[TopicRecord]] = deque()  # read from the topic and not taken
         self.expected = start.margin  # the offset of the next record that comes, unless offsets are left out
         self.is_at_end = self.is_paused = False
@@ -127,20 +126,19 @@ class Partition:
 
     def _next(self) -> list[TopicRecord]:
         """The records that are read together: those of a tenth of a second, all before the start or all behind it."""
-        first, records = self.waiting[0], list[TopicRecord]()
-        is_known = first.offset < self._start.low
-        for record in self.waiting:
-            is_apart = record.time_s - first.time_s >= _TICK_S or (record.offset < self._start.low) is not is_known
-            if len(records) >= _MOST_RECORDS or is_apart:
-                break
-            records.append(record)
-        return records
+        first, low = self.waiting[0], self._start.low
+
+        def belongs(record: TopicRecord) -> bool:
+            return record.time_s - first.time_s < _TICK_S and (record.offset < low) is (first.offset < low)
+
+        return list(takewhile(belongs, islice(self.waiting, _MOST_RECORDS)))
 
     def _read_together(self, records: list[TopicRecord]) -> None:
         """Push these records, or note their trace ids if they are before the start; they go on waiting if the push is refused."""
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
-        if records[0].offset < self._start.low:
-            firsts = self._learn(records)
+        if records[0].offset < self._start.low:  # these belong to finished traces
+            self._services.counters.add("kafka.records_reread", len(records))
+            firsts = {record.offset: self._remember(record) for record in records}
         else:
             if time_s - before_s >= _TICK_S:
                 self.evaluate()  # what is due before these records must not get their spans
@@ -152,11 +150,6 @@ class Partition:
             self.margin.read(record.offset, self.clock.record(record.time_s), firsts[record.offset])
         for _ in records:
             self.waiting.popleft()
-
-    def _learn(self, records: Sequence[TopicRecord]) -> dict[int, int]:
-        """Remember which traces are finished: records before the start belong to no other."""
-        self._services.counters.add("kafka.records_reread", len(records))
-        return {record.offset: self._remember(record) for record in records}
 
     def _remember(self, record: TopicRecord) -> int:
         """Note the finished traces of a record; the first offset of any of them."""
@@ -188,10 +181,8 @@ class Partition:
             self.is_blocked = True  # the spans of the others are duplicates when they are taken again
             return None
         self._count(len(kept) - len(found.refused), found.batch)
-        firsts = {
-            record.offset: self.watermark.read(record.offset, record.time_s, ids)
-            for record, ids in zip(kept, found.trace_ids, strict=True)
-        }
+        read = zip(kept, found.trace_ids, strict=True)
+        firsts = {record.offset: self.watermark.read(record.offset, record.time_s, ids) for record, ids in read}
         firsts |= self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
         self._finish_at_once({trace_id for ids in found.trace_ids for trace_id in ids})

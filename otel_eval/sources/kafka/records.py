@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from confluent_kafka import KafkaException, Producer
+
 from otel_eval.errors import InputError
 from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.exporters.kafka import producer_settings
@@ -101,33 +103,35 @@ class RecordReader:
         except (InputError, MemoryError):
             return None
         # A span under the key of another record of these is not noticed: looking at each record by itself is what costs.
-        if batch is None or not {span[0] for span in batch.spans} <= set(keys):
+        if not {span[0] for span in batch.spans} <= set(keys):
             return None
         return ReadRecords(batch, [(key,) for key in keys if key is not None], {})
 
-    def _batch(self, body: bytes) -> SpanBatch | None:
-        """The spans of a message; None if reading it would take too much memory."""
+    def _batch(self, body: bytes) -> SpanBatch:
+        """The spans of a message.
+
+        Raises:
+            InputError: it is none.
+            MemoryError: reading it would take too much.
+        """
         most = _GROWTH * self._max_bytes
         is_json = self._encoding is Encoding.JSON
         if (json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)) > most:
-            return None
+            raise MemoryError
         return read_json(Signal.TRACES, body, self._max_attributes) if is_json else read_traces(body, self._max_attributes)
 
     def _singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
-        found = ReadRecords(SpanBatch(), [], {})
-        ids: list[Collection[bytes]] = []
+        found, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
         for place, record in enumerate(records):
             batch = self._one(record)
             if isinstance(batch, str):
-                found.refused[place] = batch
-                ids.append(())
-                continue
+                refused[place], batch = batch, SpanBatch()
             ids.append({span[0] for span in batch.spans})
-            found.batch.spans += batch.spans
-            found.batch.own += batch.own
+            found.spans += batch.spans
+            found.own += batch.own
             if batch.rejected:
-                found.batch.reject(batch.why, batch.rejected)
-        return ReadRecords(found.batch, ids, found.refused)
+                found.reject(batch.why, batch.rejected)
+        return ReadRecords(found, ids, refused)
 
     def _one(self, record: TopicRecord) -> SpanBatch | Refusal:
         if record.value is None or len(record.value) > self._max_bytes:
@@ -137,8 +141,6 @@ class RecordReader:
         except InputError:
             return "malformed"
         except MemoryError:
-            return "oversized"
-        if batch is None:
             return "oversized"
         is_keyed = {span[0] for span in batch.spans} <= {trace_id_of(record.key)}
         return batch if is_keyed or not self._needs_key else "unkeyed"
@@ -187,15 +189,11 @@ class DeadRecordsTopic:
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
-        from confluent_kafka import Producer  # deferred: the package is an extra
-
         self._topic: Final = topic
         self._producer: Final = Producer(producer_settings(settings, _TIMEOUT_S))
 
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Write the record and wait for the acknowledgement; False if it did not come."""
-        from confluent_kafka import KafkaException
-
         place = {"topic": topic, "partition": str(partition), "offset": str(record.offset), "why": why}
         headers = [(f"otel_eval.{name}", value.encode()) for name, value in place.items()]
         done: list[bool] = []

@@ -10,13 +10,14 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
 from otel_eval.assembly import Limits
 from otel_eval.counters import Warnings, total_counts
 from otel_eval.engine import Engine
 from otel_eval.exporters.kafka import ClientLog
-from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
-from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
+from otel_eval.sources.kafka.partition import Partition, PipelineMaker, Services
 from otel_eval.sources.kafka.records import TopicRecord
 
 if TYPE_CHECKING:
@@ -42,11 +43,6 @@ _SETTINGS: Final = {
 }
 _NOW: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # what a pipeline holds
 _DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # of each partition, fetched ahead
-
-
-PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
-"""Makes the pipeline of a partition: the evaluator that its results name, since when its spans are all read in Unix seconds, the
-clock that measures its waits, and what takes the ids of evaluated traces."""
 
 
 class KafkaSource:
@@ -79,7 +75,6 @@ class KafkaSource:
         self._offsets: Final = f"offsets of {services.topic}"
         self._warnings: Final = Warnings()
         self._partitions: dict[int, Partition] = {}
-        self._by_evaluator: dict[str, Partition] = {}
         self._former: dict[str, Any] = {}  # counts of partitions that were given away
         self._gauges: dict[str, float] = {}
         self._number_of_partitions = 0
@@ -96,11 +91,10 @@ class KafkaSource:
         Raises:
             KafkaException: a setting cannot be used.
         """
-        from confluent_kafka import Consumer  # deferred: the package is an extra
-
         self._consumer = Consumer(self._settings | {"on_commit": self._on_commit, "error_cb": self._warn}, logger=ClientLog())
+        topics = [self._services.topic]
         self._consumer.subscribe(
-            [self._services.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=lambda _, lost: self._give_away(lost, "lost")
         )
         self._moved = self._looked_at = time.monotonic()
         self._thread.start()
@@ -152,8 +146,9 @@ class KafkaSource:
         elapsed_s, self._moved = now - self._moved, now
         is_paused = bool(self._backpressure())
         # Polling calls the rebalance callbacks: what was read of a partition that was just taken away has no owner below.
-        for number, records in self._sorted(messages).items():
-            self._hold(number, records)
+        for message in messages:
+            if message.error() is None:
+                self._hold(message)
         for partition in list(self._partitions.values()):
             if not is_paused:
                 partition.take()
@@ -170,20 +165,8 @@ class KafkaSource:
             self._looked_at = now
             self._look_at_topic()
 
-    def _sorted(self, messages: Sequence[Any]) -> dict[int, list[TopicRecord]]:
-        """The records of each partition."""
-        read: dict[int, list[TopicRecord]] = {}
-        for message in messages:
-            if message.error() is None:
-                _, time_ms = message.timestamp()
-                record = TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value())
-                read.setdefault(message.partition(), []).append(record)
-        return read
-
     def _note_ends(self, messages: Sequence[Any]) -> None:
         """What messages that are no records mean: the end of a partition, or an error."""
-        from confluent_kafka import KafkaError
-
         for message in messages:
             error, partition = message.error(), self._partitions.get(message.partition())
             if error is None:
@@ -211,14 +194,13 @@ class KafkaSource:
 
     def _finish_delivered(self) -> None:
         finished = self._services.undelivered.finished
+        partitions = {each.evaluator: each for each in self._partitions.values()}
         while not finished.empty():
             evaluator, trace_id = finished.get()
-            if (partition := self._by_evaluator.get(evaluator)) is not None:
+            if (partition := partitions.get(evaluator)) is not None:
                 partition.delivered(bytes.fromhex(trace_id))
 
     def _at(self, number: int, *offset: Any) -> Any:
-        from confluent_kafka import TopicPartition
-
         return TopicPartition(self._services.topic, number, *offset)
 
     # --------------------------------------------------------------- commits
@@ -256,7 +238,6 @@ class KafkaSource:
 
     def _committed(self, consumer: Any, assigned: Sequence[Any]) -> Sequence[Any]:
         """The commits of partitions; asked again until the cluster answers, because without them nothing may be read."""
-        from confluent_kafka import KafkaException
 
         def ask() -> Sequence[Any]:
             found: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
@@ -287,19 +268,14 @@ class KafkaSource:
         # One id for every owner: a handover looks like one evaluator, and a split trace like two.
         evaluator = blake2b(f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16).hexdigest()
         self._services.undelivered.evaluators.add(evaluator)
+        self._partitions[number] = Partition(number, evaluator, start, self._services, self._make)
 
-        def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
-            return self._make(evaluator, start.since_s, clock, evaluated)
-
-        made = Partition(number, evaluator, start, self._services, pipeline)
-        self._partitions[number] = self._by_evaluator[evaluator] = made
-
-    def _hold(self, number: int, records: Sequence[TopicRecord]) -> None:
-        """Have records wait. They are polled once, so that nothing may fail before all wait."""
-        for record in records:
-            self._notice_gap(number, record.offset)
-            if (partition := self._partitions.get(number)) is not None:
-                partition.hold((record,))
+    def _hold(self, message: Any) -> None:
+        """Have a record wait. It is polled once, so that nothing may fail before all of a poll wait."""
+        self._notice_gap(message.partition(), message.offset())
+        if (partition := self._partitions.get(message.partition())) is not None:
+            _, time_ms = message.timestamp()
+            partition.hold((TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value()),))
 
     def _notice_gap(self, number: int, offset: int) -> None:
         """Where records were deleted before they were read, what is open is evaluated as incomplete."""
@@ -320,9 +296,6 @@ class KafkaSource:
         self._commit([self._partitions[each.partition] for each in revoked if each.partition in self._partitions], is_last=True)
         self._give_away(revoked, "revoked")
 
-    def _on_lost(self, _: Any, lost: Sequence[Any]) -> None:
-        self._give_away(lost, "lost")
-
     def _give_away(self, partitions: Sequence[Any], event: str) -> None:
         """Drop what is held of partitions: their new owner reads it again."""
         for each in partitions:
@@ -333,7 +306,6 @@ class KafkaSource:
     def _disown(self, number: int) -> None:
         partition = self._partitions.pop(number, None)
         if partition is not None:
-            self._by_evaluator.pop(partition.evaluator, None)
             lasting = {name: count for name, count in partition.counts().items() if name not in _NOW}
             self._former = total_counts([self._former, lasting])
 

@@ -114,6 +114,22 @@ def test_runs_side_by_side_below_one_open_span_do_not_wait_for_one_another(tmp_p
     assert len(rows(results)) == 2
 
 
+def test_runs_below_a_run_that_background_work_keeps_open_wait_for_it(tmp_path: Path):
+    """Each of several, though their agent's own span has ended."""
+    provider, processor, tracer = program(results := tmp_path / "results.jsonl")
+    with tracer.start_as_current_span("websocket"):
+        with tracer.start_as_current_span("invoke_agent outer", attributes={**AGENT, "gen_ai.agent.name": "outer"}):
+            background = tracer.start_span("background")
+            for name in ("first", "second"):
+                run(tracer, name)
+        assert processor.force_flush()
+        assert rows(results) == []
+        background.end()
+        assert processor.force_flush()
+        assert rows(results) == [("outer", 0.0, 0, "detached")]
+    provider.shutdown()
+
+
 @pytest.mark.slow
 def test_thousands_of_runs_below_one_span_cost_what_the_last_ones_do(tmp_path: Path):
     """Neither memory nor time grows with what is over, and no span is dropped."""

@@ -266,7 +266,7 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
 def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Recorder):
     """Growth between two looks does not depend on the clock."""
     asked: list[int] = []
-    recorder = Recorder(recorder.limits, lambda _: None, lambda _: None, None, lambda: asked.append(1))
+    recorder = Recorder(recorder.limits, lambda _: None, lambda _: None, many=lambda: asked.append(1))
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, _ = begin(recorder)
     end(recorder, root, 4000)

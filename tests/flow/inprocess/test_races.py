@@ -41,16 +41,16 @@ class Desk:
         return next(iter(self.recorder._traces.values()))
 
 
-class BeforeAdd(set[int]):
-    """A set during whose `add` something happens first, as if on another thread."""
+class BeforeAdd(dict[int, Any]):
+    """A dictionary to which something is added after something else happens, as if on another thread."""
 
-    def __init__(self, known: set[int], happens: Callable[[], None]) -> None:
+    def __init__(self, known: dict[int, Any], happens: Callable[[], None]) -> None:
         super().__init__(known)
         self.happens = happens
 
-    def add(self, element: int) -> None:
+    def __setitem__(self, key: int, value: Any) -> None:
         self.happens()
-        super().add(element)
+        super().__setitem__(key, value)
 
 
 class BeforeAppend(deque[Any]):
@@ -120,10 +120,10 @@ def test_a_span_that_was_taken_along_by_the_closing_is_not_handed_over_again(des
     child = desk.start("child", root)
     entry = desk.entry()
 
-    class Closing(set[int]):
-        def discard(self, element: int) -> None:
+    class Closing(dict[int, Any]):
+        def pop(self, *given: Any) -> Any:
             desk.recorder.close(entry, "aged")
-            super().discard(element)
+            return super().pop(*given)
 
     entry.open = Closing(entry.open)
     desk.end(child)

@@ -176,3 +176,18 @@ def test_a_sync_that_fails_is_reported_and_the_next_record_begins_a_segment(tmp_
         opened.commit(third)
         opened.commit(first)
         assert segment.number == 2
+
+
+def test_a_sync_that_fails_at_the_end_of_a_segment_is_reported_to_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The kernel reports an error once: a second sync would succeed, and what was dropped would be acknowledged."""
+    disk = _Disk()
+    monkeypatch.setattr(os, "fdatasync", disk)
+    with journal(tmp_path, segment_bytes=100) as opened:
+        first, *_ = opened.append(1, [bytes(100)])
+        disk.broken = True
+        second, segment, _ = opened.append(1, [b"b"])
+        disk.broken = False
+        assert segment.number == 2
+        with pytest.raises(OSError, match="sync"):
+            opened.commit(first)
+        opened.commit(second)

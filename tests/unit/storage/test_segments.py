@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, SegmentHeader, header_bytes, record_header, scan
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, header_bytes, record_header, scan
 
 SALT = b"saltsalt"
 RECORDS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=8)
 
 
 def written(records: list[tuple[int, bytes]], salt: bytes = SALT) -> bytes:
-    header = SegmentHeader.of(salt)
-    return header_bytes(salt) + b"".join(record_header(header, kind, [payload]) + payload for kind, payload in records)
+    return header_bytes(salt) + b"".join(record_header(salt, kind, [payload]) + payload for kind, payload in records)
 
 
 def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:

@@ -69,7 +69,7 @@ class Owner:
             self.undelivered,
         )
 
-        def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
+        def pipeline(_: str, __: float, clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
             return Pipeline(ENGINE, self.emit, limits, clock, evaluated=evaluated, evaluator="e", since_ns=0)
 
         self.partition = Partition(0, "e", start, services, pipeline)
