@@ -15,9 +15,18 @@ from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
+from otel_eval.sources.receiver.export_handler import (
+    RETRY_S,
+    ExportHandler,
+    ExportResponse,
+    ExportStatus,
+    ReceiverLimits,
+    add_counts,
+    serialized,
+    status,
+    success,
+)
 from otel_eval.sources.receiver.memory import Reservation
-from otel_eval.sources.receiver.responses import RETRY_S, serialized, status, success
 
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
