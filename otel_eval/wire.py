@@ -23,7 +23,11 @@ def read_varint(raw: bytes, at: int) -> tuple[int, int]:
         ValueError: it has more than ten bytes. Without that limit the time is quadratic in the length of the number.
         IndexError: the bytes end before the number does.
     """
-    number, shift = 0, 0
+    # Nearly every number has one byte or two.
+    number, shift = raw[at], 7
+    if number < 0x80:
+        return number, at + 1
+    number, at = number & 0x7F, at + 1
     while (byte := raw[at]) > 0x7F:
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
@@ -54,6 +58,9 @@ def sized(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(size) + content
 
 
+_new: Final = tuple.__new__  # of a named tuple, at less than its own constructor
+
+
 class WireField(NamedTuple):
     """Where a field stands: its number, -1 if it has no length, its tag, its content, its end."""
 
@@ -69,32 +76,32 @@ def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
     Raises:
         ValueError: a field is cut short or of an unknown kind.
     """
-    while at < end:
-        start, tag = at, body[at]
-        # Nearly every tag is one byte, and a call for each costs more than the rest of the walk.
-        tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
-        kind = tag & 7
-        if kind == 2:
-            size, at = _number(body, at)
-            stop = at + size
-        elif kind == 0:
-            _, stop = _number(body, at)
-        elif kind in _FIXED:
-            stop = at + _FIXED[kind]
-        else:
-            raise ValueError("a field of an unknown kind")
-        if stop > end:
-            raise ValueError("a field is cut short")
-        # The lower three bits of a tag are the kind, the others the number of the field.
-        yield WireField(tag >> 3 if kind == 2 else -1, start, at, stop)
-        at = stop
+    try:
+        while at < end:
+            start, tag = at, body[at]
+            # Nearly every tag is one byte, and a call for each costs more than the rest of the walk.
+            tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
+            kind = tag & 7
+            if kind == 2:
+                size, at = read_varint(body, at)
+                stop = at + size
+            elif kind == 0:
+                _, stop = _number(body, at)
+            elif kind in _FIXED:
+                stop = at + _FIXED[kind]
+            else:
+                raise ValueError("a field of an unknown kind")
+            if stop > end:
+                raise ValueError("a field is cut short")
+            # The lower three bits of a tag are the kind, the others the number of the field.
+            yield _new(WireField, (tag >> 3 if kind == 2 else -1, start, at, stop))
+            at = stop
+    except IndexError:
+        raise ValueError("a field is cut short") from None
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
-    try:
-        number, after = read_varint(body, at)
-    except IndexError:
-        raise ValueError("a field is cut short") from None
+    number, after = read_varint(body, at)
     if number > MASK64:
         raise ValueError("a number has more than 64 bits")
     return number, after
