@@ -19,7 +19,7 @@ from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame, constructor
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
+_new_stamp: Final = constructor(Stamp)
 
 _Found = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
 
@@ -203,15 +204,13 @@ class Pipeline:
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
-        journal = self._journal
-        if journal is not None:
-            journal.tidy(self._buffer)
         # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
-        close_due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
-        if not close_due or (journal is not None and not journal.closing(close_due)):
-            return []
-        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes)
+        if self._journal is None:
+            return self._buffer.due(now, _AT_ONCE, most_bytes)
+        self._journal.tidy(self._buffer)
+        due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
+        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes) if due and self._journal.closing(due) else []
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
         """Evaluate now those of the traces that wait only for spans that may come late; False if others took longer than that."""
@@ -307,7 +306,7 @@ class Pipeline:
 
     def _stamp(self, trace: ClosedTrace) -> Stamp:
         since_ns = self._since_ns if self._may_be_joined(trace.trace_id) else 0
-        return Stamp(self._evaluator, self._now_ns(), since_ns)
+        return _new_stamp(self._evaluator, self._now_ns(), since_ns)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
         self._found, engine, stamp = [], self._engine, self._stamp(trace)

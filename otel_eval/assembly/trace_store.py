@@ -12,15 +12,16 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state
-from otel_eval.assembly.parts import Parts, closed
+from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state, listed
+from otel_eval.assembly.parts import Parts
 from otel_eval.assembly.subtrees import Due, OpenTrace
-from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame
+from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
 
 ALL: Final = sys.maxsize
 
 _T = TypeVar("_T")
+_new_closed: Final = constructor(ClosedTrace)
 
 
 class Closing(NamedTuple):
@@ -126,10 +127,13 @@ class TraceStore:
             self._backlog += trace.size
 
     def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace:
-        """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived."""
+        """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived.
+
+        It is kept for late spans; the caller makes room for it.
+        """
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
-        handed = closed(trace_id, trace, reason)
+        handed = _closed(trace_id, trace, reason)
         self.counts.traces_closed += bool(trace.frames)
         self._keep(trace_id, trace, now)
         return handed
@@ -141,7 +145,6 @@ class TraceStore:
         trace.touched = now
         self._grace[trace_id] = trace
         self._grace_bytes += trace.size
-        self._drop_from_grace(0, 0)
 
     def _expire(self, now: float) -> None:
         for trace_id in _older(self._grace, now - self.limits.grace_period_s):
@@ -182,7 +185,9 @@ class TraceStore:
         if trace_id not in self._ready:
             return None
         self._ready[trace_id] = (self._ready[trace_id][0], reason)
-        return self._hand_over(trace_id, now)
+        handed = self._hand_over(trace_id, now)
+        self._drop_from_grace(0, 0)
+        return handed
 
     def _close_trees_again(self, trace_id: bytes, due: Due, now: float) -> ClosedTrace | None:
         trace = self._open.get(trace_id)
@@ -233,7 +238,7 @@ class TraceStore:
             return None
         if trace.trees is not None and trace.trees.kept.parents:
             return trace.trees.whole(trace_id, trace)
-        return closed(trace_id, trace, Completeness.COMPLETE)
+        return _closed(trace_id, trace, Completeness.COMPLETE)
 
     def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
         """Of these runs only the own span is known, below the missing parent given; see `KeptTrees.parents`."""
@@ -305,6 +310,15 @@ class TraceStore:
         return self._checks[0][0] if self._checks else None
 
 
+def _closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTrace:
+    """The trace as it is handed over for evaluation: it is not changed any more, late spans come into copies."""
+    changed = None if trace.changed is None else frozenset(trace.changed)
+    released = None if trace.trees is None else trace.trees.kept.released()
+    evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
+    logs = listed(trace.logs, trace.logs)
+    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.last_evaluations, None, released, evidence)
+
+
 def _older(traces: dict[bytes, OpenTrace], before: float) -> list[bytes]:
     """The ids at the head of an ordered dictionary that were touched at or before an instant."""
     ids = []
@@ -335,8 +349,8 @@ class Tombstones:
 
     def holds(self, trace_id: bytes, now: float) -> bool:
         """Whether the id was added and has not expired."""
-        if trace_id in self._recent:
-            return True
+        if trace_id in self._recent or not self._ids:
+            return trace_id in self._recent
         place = bisect_left(range(len(self._until)), trace_id, key=self._id)
         return place < len(self._until) and self._id(place) == trace_id and self._until[place] > now
 

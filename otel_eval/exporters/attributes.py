@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_eval.exporters.result_rows import compact_json, shared_fields
+from otel_eval.exporters.result_rows import outcome_of as outcome_of
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
@@ -48,11 +49,6 @@ REVISIONS_METRIC: Final = "otel_eval.revisions"
 CALLS_METRIC: Final = "otel_eval.tool.calls"
 DURATION_METRIC: Final = "otel_eval.tool.call.duration"
 ERRORS_METRIC: Final = "otel_eval.tool.errors"
-
-
-def outcome_of(result: Result) -> str:
-    """scored, skipped or failed."""
-    return type(result.outcome).__name__.lower()
 
 
 def label_of(result: Result) -> str:
