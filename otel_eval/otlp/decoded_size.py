@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from otel_eval.interfaces import all_but
-from otel_eval.wire import fields
+from otel_eval.wire import places
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
@@ -126,7 +126,7 @@ def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
                 if at > end:
                     raise ValueError("a field is cut short")
             else:
-                number, _, content, at = next(fields(body, at, end))
+                number, _, content, at = next(places(body, at, end))
             cost, inner = rules.get(number, other)
             weight += cost
             if inner is not None:
