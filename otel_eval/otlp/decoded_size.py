@@ -75,8 +75,8 @@ _COSTS: Final = {
 }
 """Of a group, a head, a scope, an item and a field; and whether the fields of items count."""
 
-_PLAIN: Final = 0x87  # of a tag: whether it has more than one byte, and the kind of its field
-_LENGTH: Final = 2  # the kind of a field with a length
+_LENGTH: Final = 2  # the lower bits of the tag of a field with a length, the upper ones are its number
+_FIRST, _SECOND = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH
 
 _OBJECT: Final = 184
 _LIST: Final = 96
@@ -105,12 +105,12 @@ def json_decoded_size(body: bytes) -> int:
 def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
     """Go along the fields of a request, as deep as something costs, up to where they are broken or it is enough."""
     group, head, scope, item, field, deep = costs
-    # By level and number of a field what it costs, and the level of what is in it if that costs anything.
+    # By level and tag of a field what it costs, and the level of what is in it if that costs anything.
     levels: tuple[dict[int, tuple[int, int | None]], ...] = (
-        {1: (group, 1 if head else None)},
-        {1: (head, 3), 2: (scope, 2)},
-        {1: (head, 3), 2: (item, 3 if deep else None)},
-        {},
+        {_FIRST: (group, 1 if head else None)},
+        {_FIRST: (head, 3), _SECOND: (scope, 2)},
+        {_FIRST: (head, 3), _SECOND: (item, 3 if deep else None)},
+        {_FIRST: (field, None)},
     )
     weight = 0
 
@@ -118,16 +118,18 @@ def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
         nonlocal weight
         rules, other = levels[level], (field if level == 3 else 0, None)
         while at < end and weight <= enough:
-            tag = body[at]
-            # Nearly every field is like this, with a length of one byte or two; a call for each would take twice as long.
-            if tag & _PLAIN == _LENGTH and ((size := body[at + 1]) < 0x80 or body[at + 2] < 0x80):
-                number, content = tag >> 3, at + 2 if size < 0x80 else at + 3
-                at = content + size if size < 0x80 else content + (size & 0x7F | body[at + 2] << 7)
-                if at > end:
-                    raise ValueError("a field is cut short")
+            rule = rules.get(body[at])
+            # Nearly every length has one byte or two; a call for each would take twice as long.
+            if rule is not None and (size := body[at + 1]) < 0x80:
+                content, at = at + 2, at + 2 + size
+            elif rule is not None and (more := body[at + 2]) < 0x80:
+                content, at = at + 3, at + 3 + (size & 0x7F | more << 7)
             else:
                 number, _, content, at = next(places(body, at, end))
-            cost, inner = rules.get(number, other)
+                rule = rules.get(number << 3 | _LENGTH, other)
+            if at > end:
+                raise ValueError("a field is cut short")
+            cost, inner = rule
             weight += cost
             if inner is not None:
                 walk(content, at, inner)
