@@ -305,6 +305,11 @@ class TraceStore:
         """Of it, what is closed and waits to be evaluated: backpressure depends on it."""
         return self._backlog
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trace is held that has anything to wait for: an evaluation, a look, the end of the time for late spans."""
+        return not (self._checks or self._ready or self._parts.ready or self._grace)
+
     def next_check(self) -> float | None:
         """The instant at which `due` next has something to look at, or None."""
         return self._checks[0][0] if self._checks else None
