@@ -47,6 +47,44 @@ class ExportResponse:
     message: str = ""
     rejected: int = 0
 
+    def body(self, signal: Signal, encoding: Encoding) -> bytes:
+        """The message of a success; `partial_success` is set only if something was not taken, or there is a warning."""
+        make, rejected = _RESPONSES[signal]
+        response = make()
+        if self.message:
+            response.partial_success.error_message = self.message
+            setattr(response.partial_success, rejected, self.rejected)
+        return serialized(encoding, response)
+
+    def error(self) -> Any:
+        """The google.rpc.Status of an answer that is no success.
+
+        RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large forever
+        into one that is sent forever.
+        """
+        message = status_pb2.Status(code=_STATUS_CODES[self.status], message=self.message)
+        if self.status is ExportStatus.RETRYABLE:
+            message.details.add().Pack(RETRY_INFO)
+        if self.status is ExportStatus.INVALID:
+            violation = error_details_pb2.BadRequest.FieldViolation(description=self.message)
+            message.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+        return message
+
+
+_RESPONSES: Final[dict[Signal, tuple[Any, str]]] = {
+    Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
+    Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
+    Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
+}
+_STATUS_CODES: Final = {
+    ExportStatus.INVALID: code_pb2.INVALID_ARGUMENT,
+    ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
+    ExportStatus.RETRYABLE: code_pb2.UNAVAILABLE,
+}
+RETRY_S: Final = 1
+"""How long a client should wait before it retries."""
+RETRY_INFO: Final = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=RETRY_S))
+
 
 _GROWTH: Final = 4
 
@@ -268,46 +306,6 @@ class DecodingHandler(ExportHandler):
 def _warning(batch: SpanBatch, lost: int) -> str:
     fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
     return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
-
-
-_RESPONSES: Final[dict[Signal, tuple[Any, str]]] = {
-    Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
-    Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
-    Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
-}
-_STATUS_CODES: Final = {
-    ExportStatus.INVALID: code_pb2.INVALID_ARGUMENT,
-    ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
-    ExportStatus.RETRYABLE: code_pb2.UNAVAILABLE,
-}
-RETRY_S: Final = 1
-"""How long a client should wait before it retries."""
-RETRY_INFO: Final = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=RETRY_S))
-
-
-def success(signal: Signal, encoding: Encoding, answer: ExportResponse) -> bytes:
-    """The response message; `partial_success` is set only if something was not taken, or there is a warning."""
-    make, rejected = _RESPONSES[signal]
-    response = make()
-    if answer.message:
-        response.partial_success.error_message = answer.message
-        setattr(response.partial_success, rejected, answer.rejected)
-    return serialized(encoding, response)
-
-
-def status(answer: ExportResponse) -> Any:
-    """A google.rpc.Status of an answer that is no success.
-
-    RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large forever
-    into one that is sent forever.
-    """
-    message = status_pb2.Status(code=_STATUS_CODES[answer.status], message=answer.message)
-    if answer.status is ExportStatus.RETRYABLE:
-        message.details.add().Pack(RETRY_INFO)
-    if answer.status is ExportStatus.INVALID:
-        violation = error_details_pb2.BadRequest.FieldViolation(description=answer.message)
-        message.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
-    return message
 
 
 def serialized(encoding: Encoding, message: Any) -> bytes:

@@ -24,15 +24,7 @@ import grpc
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.decompression import decompress
-from otel_eval.sources.receiver.export_handler import (
-    RETRY_INFO,
-    ExportHandler,
-    ExportResponse,
-    ExportStatus,
-    ReceiverLimits,
-    status,
-    success,
-)
+from otel_eval.sources.receiver.export_handler import RETRY_INFO, ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
 from otel_eval.wire import sized
 
@@ -160,7 +152,7 @@ class OtlpGrpcServer:
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
-            return success(signal, Encoding.PROTOBUF, answer)
+            return answer.body(signal, Encoding.PROTOBUF)
 
         return export
 
@@ -207,7 +199,7 @@ def _compression_of(data: bytes) -> str:
 
 def _refuse(context: Any, answer: ExportResponse) -> None:
     """End the call with the answer's status; raises, as grpcio's `abort` does."""
-    trailers = [("grpc-status-details-bin", status(answer).SerializeToString())]
+    trailers = [("grpc-status-details-bin", answer.error().SerializeToString())]
     if answer.status is ExportStatus.RETRYABLE:
         # The Python exporter looks for the delay here and nowhere else.
         trailers.append(("google.rpc.retryinfo-bin", RETRY_INFO.SerializeToString()))

@@ -23,8 +23,6 @@ from otel_eval.sources.receiver.export_handler import (
     ReceiverLimits,
     add_counts,
     serialized,
-    status,
-    success,
 )
 from otel_eval.sources.receiver.memory import Reservation
 
@@ -91,7 +89,7 @@ class _OtlpHandler(ConnectionHandler):
         self.timed.go_on(limit_s, limit_s / _GRACES)
         answer = self.server.handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
         if answer.status is ExportStatus.ACCEPTED:
-            return self.reply(HTTPStatus.OK, _NAMES[encoding], success(signal, encoding, answer))
+            return self.reply(HTTPStatus.OK, _NAMES[encoding], answer.body(signal, encoding))
         return self._refuse(encoding, answer)
 
     def _read(self, read: Read, reservation: Reservation) -> bytes:
@@ -117,7 +115,7 @@ class _OtlpHandler(ConnectionHandler):
         extra = {}
         if answer.status is ExportStatus.RETRYABLE:
             extra["Retry-After"] = str(RETRY_S)
-        self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, status(answer)), extra)
+        self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, answer.error()), extra)
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():
