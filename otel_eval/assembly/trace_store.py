@@ -111,7 +111,7 @@ class TraceStore:
         heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
         if len(self._checks) > 4 * self._traces() + 1024:  # mostly entries that were overtaken
             self._checks = [
-                entry for entry in self._checks if self._is_current(entry[2], entry[3]) and entry[3].check == entry[0]
+                entry for entry in self._checks if self._unclosed(entry[2]) is entry[3] and entry[3].check == entry[0]
             ]
             heapq.heapify(self._checks)
 
@@ -160,10 +160,6 @@ class TraceStore:
         elif trace.kept_bytes == 0 and now >= trace.touched + self.limits.max_age_s:
             self.drop(trace_id)
         return trace_id in self._parts.dormant
-
-    def _is_current(self, trace_id: bytes, trace: OpenTrace) -> bool:
-        """Whether this is the open or dormant trace of the id."""
-        return self._unclosed(trace_id) is trace
 
     def _unclosed(self, trace_id: bytes) -> OpenTrace | None:
         """The trace of the id, if it is open or dormant."""
