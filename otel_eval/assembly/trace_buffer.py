@@ -286,9 +286,8 @@ class TraceBuffer(TraceStore):
         """Hand over what is closed: at most `most` traces, and none after the first that exceeds `most_bytes`."""
         parts = self._parts.ready[:most]
         del self._parts.ready[:most]
-        handed = [self._hand_over(trace_id, now) for trace_id in self._next(most - len(parts), most_bytes)]
-        self._drop_from_grace(0, 0)
-        return parts + handed
+        ids = self._next(most - len(parts), most_bytes)
+        return parts + [self._hand_over(trace_id, now) for trace_id in ids]
 
     def _next(self, most: int, most_bytes: int) -> list[bytes]:
         ids: list[bytes] = []

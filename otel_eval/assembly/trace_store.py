@@ -127,10 +127,7 @@ class TraceStore:
             self._backlog += trace.size
 
     def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace:
-        """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived.
-
-        It is kept for late spans; the caller makes room for it.
-        """
+        """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived."""
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
         handed = _closed(trace_id, trace, reason)
@@ -145,6 +142,7 @@ class TraceStore:
         trace.touched = now
         self._grace[trace_id] = trace
         self._grace_bytes += trace.size
+        self._drop_from_grace(0, 0)
 
     def _expire(self, now: float) -> None:
         for trace_id in _older(self._grace, now - self.limits.grace_period_s):
@@ -181,9 +179,7 @@ class TraceStore:
         if trace_id not in self._ready:
             return None
         self._ready[trace_id] = (self._ready[trace_id][0], reason)
-        handed = self._hand_over(trace_id, now)
-        self._drop_from_grace(0, 0)
-        return handed
+        return self._hand_over(trace_id, now)
 
     def _close_trees_again(self, trace_id: bytes, due: Due, now: float) -> ClosedTrace | None:
         trace = self._open.get(trace_id)
