@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the former of CPython; other Pythons: None
 from typing import Any, Final
 
@@ -194,13 +194,7 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
 
 def outcome_of(result: Result) -> str:
     """scored, skipped or failed."""
-    kind: type = type(result.outcome)
-    return _word_of(kind)
-
-
-@cache
-def _word_of(kind: type) -> str:
-    return kind.__name__.lower()
+    return type(result.outcome).__name__.lower()
 
 
 def _outcome_json(result: Result) -> str:

@@ -189,17 +189,12 @@ class HoldFilter:
     def chosen(self, spans: Sequence[SpanFrame]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of the spans to hold, in order."""
         waiting = []
-        last = scope = None
         for trace_id, span_id, frame, _ in spans:
             _, payload, resource_scope = frame
-            if scope is None or resource_scope is not last:  # that of many spans in a row
-                last, scope = resource_scope, self._reader.of_scope(resource_scope.scope_name)
-            if scope.dropped:
-                continue
-            view = resource_scope.view(payload)
-            reading = scope.read(view)
-            own = reading.kind is Kind.AGENT or is_local_root(frame, view)
-            if own and reading is not DROPPED and self._may_apply(trace_id, frame, view):
+            view, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
+            reading = DROPPED if scope.dropped else scope.read(view)
+            own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
+            if own and self._may_apply(trace_id, frame, view):
                 waiting.append((trace_id, span_id, payload))
         return waiting
 

@@ -239,21 +239,7 @@ def encode_attributes(field: int, attributes: Mapping[str, Any]) -> bytes:
     >>> encode_attributes(1, {"a": "b"})
     b'\n\x08\n\x01a\x12\x03\n\x01b'
     """
-    pairs = []
-    for key, value in attributes.items():
-        content = _key(key)
-        raw = value.encode("utf-8", "replace") if type(value) is str else b""
-        if raw and len(raw) < _SHORT:  # most are like this
-            content += _SHORT_TEXTS[len(raw)] + raw
-        else:
-            content += sized(2, _value(value))
-        pairs.append(sized(field, content))
-    return b"".join(pairs)
-
-
-_SHORT: Final = 0x7E
-_SHORT_TEXTS: Final = [b"\x12%c\x0a%c" % (size + 2, size) for size in range(_SHORT)]
-"""What stands in a `KeyValue` before a short text, by its length: the heads of the value and of `AnyValue.string_value`."""
+    return b"".join([sized(field, _key(key) + sized(2, _value(value))) for key, value in attributes.items()])
 
 
 @lru_cache(maxsize=256)  # there are a few dozen keys, and each event has most of them
