@@ -30,7 +30,6 @@ static PyObject *str_raw_presence, *str_short, *str_named;
 #include "c/writing/pairs.h"
 #include "c/writing/splitting.h"
 #include "c/spans/recorded.h"
-#include "c/spans/weighing.h"
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
@@ -58,7 +57,6 @@ static PyMethodDef functions[] = {
     {"split", split, METH_VARARGS,
      "split(body, count, id_field): as many requests by the trace ids of their members, b\"\" where there is none; or None if the\n"
      "body cannot be read."},
-    {"weigh", weigh, METH_VARARGS, "weigh(body, costs, enough): bytes that the request becomes, counted up to enough."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -17,7 +17,7 @@ from typing import Final
 from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import ScorerSet
-from otel_eval.exporters.attributes import outcome_of
+from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Skipped, Trajectory
 from otel_eval.scorers.tool_names import ToolNameCheck, plural

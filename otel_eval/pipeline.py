@@ -19,7 +19,7 @@ from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame, constructor
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 
 if TYPE_CHECKING:
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
+_new_stamp: Final = constructor(Stamp)
 
 _Found = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
 
 _TICK_S: Final = 0.1  # how late a result may be beyond the configured waits
+_REST_S: Final = 1.0  # between two looks while nothing is held
 _MOMENT_S: Final = 0.05  # that a thread of the host may wait for the evaluation of another trace
 _AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
 _SLOW_S: Final = 5.0  # of an evaluation that is logged: a busy machine, or a slow scorer of a user
@@ -62,7 +64,8 @@ class Pipeline:
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
         journal: writes down what happens.
         note: called with the spans that were taken, by the threads of `spans`; never raises.
-        between: called by the worker between two looks at what is due, ten times a second or more often; never raises.
+        between: called by the worker between two looks at what is due, ten times a second or more often, once a second while
+            nothing is held; never raises.
         backpressure: why evaluation must pause, because exporters do not take more reports; "" if they do.
         evaluator: the id that reports carry; a random one if None.
         now_ns: Unix nanoseconds, of which reports carry when they were made.
@@ -95,12 +98,8 @@ class Pipeline:
             raise ValueError("some scorers are waited for; pass later")
         self._later = later
         self._journal: Final = journal
-        self._backpressure: Final = backpressure
-        self._note: Final = note
-        self._between: Final = between
-        self._final: Final = final
+        self._backpressure, self._note, self._between, self._watch, self._final = backpressure, note, between, watch, final
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._watch: Final = watch
         self._found: _Found = []  # runs of the trace that is evaluated now
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
@@ -111,6 +110,7 @@ class Pipeline:
         self._tally: Final = _Tally()
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
+        self._resting = False  # the worker waits longer, unless it is woken
         self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not evaluated
         self.caught_up: Final = threading.Event()  # these were evaluated
         self._stopping = False
@@ -144,6 +144,7 @@ class Pipeline:
                 # Written in the order in which the buffer takes it: to read it again then gives the same buffer.
                 mark = journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
                 push(items, self._clock())
+                self._end_rest()
             if journal is not None:
                 journal.safe(mark)
         except Overloaded:
@@ -157,6 +158,7 @@ class Pipeline:
             with self._lock:
                 self._buffer.push_many(spans, now)
                 closed = self._buffer.close(trace_id, now, why)
+                self._end_rest()
             self._evaluate(closed)
 
     # ------------------------------------------------------------------ out
@@ -171,8 +173,20 @@ class Pipeline:
         while not self._stopping:
             self._between()
             if not self.step():
-                self._wake.wait(_TICK_S)
+                self._wake.wait(self._pause_s())
+                self._resting = False
                 self._wake.clear()
+
+    def _pause_s(self) -> float:
+        """How long to wait before the next look; waking up for nothing costs more than looking."""
+        with self._lock:
+            self._resting = self._journal is None and not self._first and self._buffer.is_empty
+        return _REST_S if self._resting else _TICK_S
+
+    def _end_rest(self) -> None:
+        """What arrived is to be looked at in time; called with the lock."""
+        if self._resting:
+            self._wake.set()
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on. `later` as at the beginning; one that was there stays."""
@@ -203,15 +217,13 @@ class Pipeline:
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
-        journal = self._journal
-        if journal is not None:
-            journal.tidy(self._buffer)
         # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
-        close_due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
-        if not close_due or (journal is not None and not journal.closing(close_due)):
-            return []
-        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes)
+        if self._journal is None:
+            return self._buffer.due(now, _AT_ONCE, most_bytes)
+        self._journal.tidy(self._buffer)
+        due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
+        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes) if due and self._journal.closing(due) else []
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
         """Evaluate now those of the traces that wait only for spans that may come late; False if others took longer than that."""
@@ -307,7 +319,7 @@ class Pipeline:
 
     def _stamp(self, trace: ClosedTrace) -> Stamp:
         since_ns = self._since_ns if self._may_be_joined(trace.trace_id) else 0
-        return Stamp(self._evaluator, self._now_ns(), since_ns)
+        return _new_stamp(self._evaluator, self._now_ns(), since_ns)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
         self._found, engine, stamp = [], self._engine, self._stamp(trace)

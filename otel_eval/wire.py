@@ -69,32 +69,41 @@ def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
     Raises:
         ValueError: a field is cut short or of an unknown kind.
     """
-    while at < end:
-        start, tag = at, body[at]
-        # Nearly every tag is one byte, and a call for each costs more than the rest of the walk.
-        tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
-        kind = tag & 7
-        if kind == 2:
-            size, at = _number(body, at)
-            stop = at + size
-        elif kind == 0:
-            _, stop = _number(body, at)
-        elif kind in _FIXED:
-            stop = at + _FIXED[kind]
-        else:
-            raise ValueError("a field of an unknown kind")
-        if stop > end:
-            raise ValueError("a field is cut short")
-        # The lower three bits of a tag are the kind, the others the number of the field.
-        yield WireField(tag >> 3 if kind == 2 else -1, start, at, stop)
-        at = stop
+    return map(WireField._make, places(body, at, end))
+
+
+def places(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The same as plain tuples, at half the cost."""
+    try:
+        while at < end:
+            start, tag = at, body[at]
+            # Nearly every tag is one byte, and a length one or two; a call for each costs more than the rest of the walk.
+            tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
+            kind = tag & 7
+            if kind == 2:
+                size, at = body[at], at + 1
+                if size > 0x7F and body[at] < 0x80:
+                    size, at = size & 0x7F | body[at] << 7, at + 1
+                elif size > 0x7F:
+                    size, at = read_varint(body, at - 1)
+                stop = at + size
+            elif kind == 0:
+                _, stop = _number(body, at)
+            elif kind in _FIXED:
+                stop = at + _FIXED[kind]
+            else:
+                raise ValueError("a field of an unknown kind")
+            if stop > end:
+                raise ValueError("a field is cut short")
+            # The lower three bits of a tag are the kind, the others the number of the field.
+            yield tag >> 3 if kind == 2 else -1, start, at, stop
+            at = stop
+    except IndexError:
+        raise ValueError("a field is cut short") from None
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
-    try:
-        number, after = read_varint(body, at)
-    except IndexError:
-        raise ValueError("a field is cut short") from None
+    number, after = read_varint(body, at)
     if number > MASK64:
         raise ValueError("a number has more than 64 bits")
     return number, after

@@ -182,7 +182,8 @@ class Server:
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
     def _send_out(self, report: Report) -> None:
-        self._fanout.export(report)
+        if self._forward or self._metrics:
+            self._fanout.export(report)
         if self._kafka:
             self._kafka.undelivered.made(report, len(self._delivery.exporters_for(report)))
         self._delivery.put(report)

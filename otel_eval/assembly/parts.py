@@ -1,4 +1,4 @@
-"""Close the trees of open traces that are evaluated on their own, and hand traces over for evaluation."""
+"""Close the trees of open traces that are evaluated on their own."""
 
 from __future__ import annotations
 
@@ -7,27 +7,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from otel_eval.assembly.closing import BufferCounts, Limits, listed
+from otel_eval.assembly.closing import BufferCounts, Limits
 from otel_eval.assembly.subtrees import Due, OpenTrace, SpanTrees
-from otel_eval.interfaces import ClosedTrace, Frame, constructor
+from otel_eval.interfaces import ClosedTrace, Frame
 from otel_eval.model import Completeness
-
-_new_closed: Final = constructor(ClosedTrace)
-
-
-def closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTrace:
-    """The trace as it is handed over for evaluation: it is not changed any more, see `reopen`."""
-    changed = None if trace.changed is None else frozenset(trace.changed)
-    released = None if trace.trees is None else trace.trees.kept.released()
-    evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
-    logs = listed(trace.logs, trace.logs)
-    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.last_evaluations, None, released, evidence)
-
-
-def reopen(trace: OpenTrace) -> None:
-    """Let late spans into a trace that was handed over: into copies, because the trace may be under evaluation."""
-    trace.frames, trace.changed = dict(trace.frames), set()
-
 
 _LOOKS: Final = 8  # in `decision_wait_detached_s`, at a trace in which spans arrive all the time
 

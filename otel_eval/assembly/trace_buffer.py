@@ -31,13 +31,13 @@ Of two spans with one id the greater rank counts (later end, more attributes, gr
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from otel_eval.assembly.closing import RECORDS_PER_SPAN, Version, Wait, closing_state, rank
-from otel_eval.assembly.parts import reopen
 from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES, OpenTrace
 from otel_eval.assembly.trace_store import ALL, Closing, TraceStore
 from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, SpanFrame
@@ -64,29 +64,39 @@ class TraceBuffer(TraceStore):
 
     def push_many(self, spans: Iterable[SpanFrame], now: float) -> None:
         """Take spans as `(trace id, span id, frame, size)`; the order does not matter."""
-        limits, traces, overhead = self.limits, self._open, SPAN_OVERHEAD_BYTES
-        most, most_bytes, soon = limits.max_spans_per_trace, limits.max_bytes_per_trace, now + limits.decision_wait_s
-        kept = added = 0
-        for trace_id, span_id, frame, size in spans:
-            trace = traces.get(trace_id)
-            if (
-                trace is None
-                or trace.changed is not None
-                or span_id in trace.frames
-                or len(trace.frames) >= most
-                or trace.size + size > most_bytes
-                or soon < trace.check
-            ):
-                self._push(trace_id, span_id, frame, size, now)
-                continue
-            trace.frames[span_id] = frame
-            trace.size += size + overhead
-            trace.touched = now
-            kept += 1
-            added += size + overhead
-        self.counts.spans_kept += kept
-        self._bytes += added
+        by_trace = defaultdict[bytes, list[SpanFrame]](list)
+        for item in spans:
+            by_trace[item[0]].append(item)
+        for trace_id, items in by_trace.items():
+            trace = self._open.get(trace_id) or self._enter(trace_id, now)
+            if trace is None:
+                for item in items[1:]:  # the first one is counted
+                    self._push(*item, now)
+            elif not self._push_together(trace, items, now):
+                for item in items:
+                    self._push(*item, now)
         self._relieve(now)
+
+    def _push_together(self, trace: OpenTrace, items: Sequence[SpanFrame], now: float) -> bool:
+        """Add spans to an open trace; False, and nothing is done, unless it has room and all of them are new."""
+        limits = self.limits
+        frames = {item[1]: item[2] for item in items}
+        size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
+        if (
+            trace.changed is not None
+            or len(frames) < len(items)
+            or not trace.frames.keys().isdisjoint(frames)
+            or len(trace.frames) + len(frames) > limits.max_spans_per_trace
+            or trace.size + size > limits.max_bytes_per_trace
+            or now + limits.decision_wait_s < trace.check
+        ):
+            return False
+        trace.frames.update(frames)
+        trace.size += size
+        trace.touched = now
+        self._bytes += size
+        self.counts.spans_kept += len(frames)
+        return True
 
     def _push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
         trace = self._open.get(trace_id) or self._enter(trace_id, now)
@@ -166,7 +176,8 @@ class TraceBuffer(TraceStore):
             del self._grace[trace_id]
             self._grace_bytes -= late.size
             self._bytes += late.size
-            reopen(late)
+            # Into copies: the trace may be under evaluation.
+            late.frames, late.changed = dict(late.frames), set()
         return late
 
     def _keep_higher_rank(self, trace_id: bytes, trace: OpenTrace, span_id: bytes, frame: Frame, size: int) -> None:
@@ -258,10 +269,11 @@ class TraceBuffer(TraceStore):
 
     # ----------------------------------------------------------------- out
 
-    def due(self, now: float, most: int = ALL) -> list[ClosedTrace]:
-        """Close what is due at `now` and hand it over, at most `most` traces at once."""
-        self.close_due(now, most)
-        return self.pop_closed(now, most)
+    def due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
+        """Close what is due at `now` and hand it over; limits as of `pop_closed`."""
+        self._expire(now)
+        self._check(now, most)
+        return self.pop_closed(now, most, most_bytes)
 
     def close_due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[Closing]:
         """Close what is due at `now`: ids and reasons of what `pop_closed` hands over next."""
@@ -315,7 +327,7 @@ class TraceBuffer(TraceStore):
         checks, put_off = self._checks, []
         while checks and checks[0][0] <= now and len(self._ready) + len(self._parts.ready) < most:
             when, _, trace_id, trace = heapq.heappop(checks)
-            if trace.check != when or not self._is_current(trace_id, trace):
+            if trace.check != when or self._unclosed(trace_id) is not trace:
                 continue  # it was looked at since, or closed
             if not aged and trace.created + self.limits.max_age_s <= now:
                 put_off.append((trace_id, trace))

@@ -12,15 +12,16 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state
-from otel_eval.assembly.parts import Parts, closed
+from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state, listed
+from otel_eval.assembly.parts import Parts
 from otel_eval.assembly.subtrees import Due, OpenTrace
-from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame
+from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
 
 ALL: Final = sys.maxsize
 
 _T = TypeVar("_T")
+_new_closed: Final = constructor(ClosedTrace)
 
 
 class Closing(NamedTuple):
@@ -110,7 +111,7 @@ class TraceStore:
         heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
         if len(self._checks) > 4 * self._traces() + 1024:  # mostly entries that were overtaken
             self._checks = [
-                entry for entry in self._checks if self._is_current(entry[2], entry[3]) and entry[3].check == entry[0]
+                entry for entry in self._checks if self._unclosed(entry[2]) is entry[3] and entry[3].check == entry[0]
             ]
             heapq.heapify(self._checks)
 
@@ -129,7 +130,7 @@ class TraceStore:
         """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived."""
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
-        handed = closed(trace_id, trace, reason)
+        handed = _closed(trace_id, trace, reason)
         self.counts.traces_closed += bool(trace.frames)
         self._keep(trace_id, trace, now)
         return handed
@@ -157,10 +158,6 @@ class TraceStore:
         elif trace.kept_bytes == 0 and now >= trace.touched + self.limits.max_age_s:
             self.drop(trace_id)
         return trace_id in self._parts.dormant
-
-    def _is_current(self, trace_id: bytes, trace: OpenTrace) -> bool:
-        """Whether this is the open or dormant trace of the id."""
-        return self._unclosed(trace_id) is trace
 
     def _unclosed(self, trace_id: bytes) -> OpenTrace | None:
         """The trace of the id, if it is open or dormant."""
@@ -233,7 +230,7 @@ class TraceStore:
             return None
         if trace.trees is not None and trace.trees.kept.parents:
             return trace.trees.whole(trace_id, trace)
-        return closed(trace_id, trace, Completeness.COMPLETE)
+        return _closed(trace_id, trace, Completeness.COMPLETE)
 
     def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
         """Of these runs only the own span is known, below the missing parent given; see `KeptTrees.parents`."""
@@ -300,9 +297,23 @@ class TraceStore:
         """Of it, what is closed and waits to be evaluated: backpressure depends on it."""
         return self._backlog
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trace is held that has anything to wait for: an evaluation, a look, the end of the time for late spans."""
+        return not (self._checks or self._ready or self._parts.ready or self._grace)
+
     def next_check(self) -> float | None:
         """The instant at which `due` next has something to look at, or None."""
         return self._checks[0][0] if self._checks else None
+
+
+def _closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTrace:
+    """The trace as it is handed over for evaluation: it is not changed any more, late spans come into copies."""
+    changed = None if trace.changed is None else frozenset(trace.changed)
+    released = None if trace.trees is None else trace.trees.kept.released()
+    evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
+    logs = listed(trace.logs, trace.logs)
+    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.last_evaluations, None, released, evidence)
 
 
 def _older(traces: dict[bytes, OpenTrace], before: float) -> list[bytes]:
@@ -335,8 +346,8 @@ class Tombstones:
 
     def holds(self, trace_id: bytes, now: float) -> bool:
         """Whether the id was added and has not expired."""
-        if trace_id in self._recent:
-            return True
+        if trace_id in self._recent or not self._ids:
+            return trace_id in self._recent
         place = bisect_left(range(len(self._until)), trace_id, key=self._id)
         return place < len(self._until) and self._id(place) == trace_id and self._until[place] > now
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from otel_eval.exporters.result_rows import compact_json, shared_fields
+from otel_eval.exporters.result_rows import SCHEMA, compact_json, duration_ms, rfc3339, start_time
+from otel_eval.exporters.result_rows import outcome_of as outcome_of
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
@@ -50,11 +51,6 @@ DURATION_METRIC: Final = "otel_eval.tool.call.duration"
 ERRORS_METRIC: Final = "otel_eval.tool.errors"
 
 
-def outcome_of(result: Result) -> str:
-    """scored, skipped or failed."""
-    return type(result.outcome).__name__.lower()
-
-
 def label_of(result: Result) -> str:
     """pass, fail or not_evaluated."""
     if isinstance(result.outcome, Scored):
@@ -71,29 +67,6 @@ def explanation_of(result: Result) -> str:
             return f"the scorer failed with {error_type}"
 
 
-# Fields of a line of JSON Lines → the attributes that they are in an event.
-_OF_RUN: Final = {
-    "evaluation": EVALUATION,
-    "completeness": "otel_eval.completeness",
-    "revision": "otel_eval.revision",
-    "service": SERVICE,
-    "agent": AGENT_NAME,
-    # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
-    "target": "gen_ai.evaluation.target",
-    "conversation_id": "gen_ai.conversation.id",
-    "service_version": "otel_eval.service_version",
-    "environment": "otel_eval.environment",
-    "evaluator": "otel_eval.evaluator.id",
-    "schema": "otel_eval.schema",
-    "start_time": "otel_eval.start_time",
-    "duration_ms": "otel_eval.duration_ms",
-    "evaluated_at": "otel_eval.evaluated_at",
-    "response_id": "gen_ai.response.id",
-    "spans": "otel_eval.spans",
-    "spans_digest": "otel_eval.spans_digest",
-}
-
-
 def event_attributes(report: Report, result: Result) -> dict[str, Any]:
     """The attributes of one `gen_ai.evaluation.result` event; what is not known is left out."""
     return run_attributes(report) | result_attributes(result)
@@ -101,12 +74,32 @@ def event_attributes(report: Report, result: Result) -> dict[str, Any]:
 
 def run_attributes(report: Report) -> dict[str, Any]:
     """What the events of all results of a report share: which run, when, which case, made from which spans."""
-    run = report.trajectory
-    fields = shared_fields(report) | {"evaluation": report.evaluation, "revision": report.revision, "agent": run.agent}
-    fields |= {"response_id": run.response_id, "target": run.agent or run.name}
-    named = {name: fields[field] for field, name in _OF_RUN.items() if fields[field] != ""}
-    named |= {sendable(f"{_RUN_ATTRIBUTES}{key}"): _primitive(value) for key, value in report.attributes.items()}
-    return {name: sendable(each) if type(each) is str else each for name, each in named.items() if each is not None}
+    run, evidence, stamp = report.trajectory, report.evidence, report.stamp
+    named: dict[str, Any] = {
+        EVALUATION: report.evaluation,
+        "otel_eval.completeness": run.completeness.value,
+        "otel_eval.revision": report.revision,
+        SERVICE: run.service,
+        AGENT_NAME: run.agent,
+        # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
+        "gen_ai.evaluation.target": run.agent or run.name,
+        "gen_ai.conversation.id": run.conversation_id,
+        "otel_eval.service_version": run.service_version,
+        "otel_eval.environment": run.environment,
+        "otel_eval.evaluator.id": stamp.evaluator,
+        "otel_eval.schema": SCHEMA,
+        "otel_eval.start_time": start_time(run),
+        "otel_eval.duration_ms": duration_ms(run),
+        "otel_eval.evaluated_at": rfc3339(stamp.at_ns),
+        "gen_ai.response.id": run.response_id,
+    }
+    if evidence is not None:
+        named |= {"otel_eval.spans": evidence.spans, "otel_eval.spans_digest": evidence.digest}
+    named = {name: value for name, value in named.items() if value != "" and value is not None}
+    for key, value in report.attributes.items():
+        if value is not None:
+            named[sendable(f"{_RUN_ATTRIBUTES}{key}")] = _primitive(value)
+    return {name: sendable(each) if type(each) is str else each for name, each in named.items()}
 
 
 def result_attributes(result: Result) -> dict[str, Any]:
@@ -130,14 +123,18 @@ def kind_of(result: Result) -> tuple[str, ...]:
 def outcome_attributes(result: Result) -> dict[str, Any]:
     """What differs between results of one kind."""
     outcome = result.outcome
-    named = {
-        "gen_ai.evaluation.score.value": float(outcome.value) if isinstance(outcome, Scored) else None,
-        "otel_eval.threshold": result.threshold,
-        "gen_ai.evaluation.explanation": sendable(explanation_of(result)) or None,
-        "otel_eval.result_id": result.result_id or None,
-        "otel_eval.details": sendable(compact_json(outcome.details)) if outcome.details else None,
-    }
-    return {key: value for key, value in named.items() if value is not None}
+    named: dict[str, Any] = {}
+    if isinstance(outcome, Scored):
+        named["gen_ai.evaluation.score.value"] = float(outcome.value)
+    if result.threshold is not None:
+        named["otel_eval.threshold"] = result.threshold
+    if explanation := sendable(explanation_of(result)):
+        named["gen_ai.evaluation.explanation"] = explanation
+    if result.result_id:
+        named["otel_eval.result_id"] = result.result_id
+    if outcome.details:
+        named["otel_eval.details"] = sendable(compact_json(outcome.details))
+    return named
 
 
 def _primitive(value: Any) -> Any:

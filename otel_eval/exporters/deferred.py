@@ -64,6 +64,8 @@ class DeferredReports:
         Returns:
             The reports, as they were queued, of which nothing is left.
         """
+        if not (self._waiting or deferred):
+            return list(reports)
         now, finished = time.monotonic(), []
         for at, report in enumerate(reports):
             before = self._waiting.pop(id(report), None)

@@ -115,7 +115,7 @@ class ExportQueue(Exporter):
             with self._changed:
                 has_room = self._has_room(count) or self._wait_for_room(count)
                 if has_room and (count or (report.no_run and self.exporter.exports_no_run)):
-                    self._add([without_content(report)])
+                    self._add(without_content(report))
             if not has_room:
                 self._counters.add("results.refused", count, exporter=self.name)
                 self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
@@ -135,15 +135,14 @@ class ExportQueue(Exporter):
     def put(self, reports: Sequence[Report]) -> None:
         """Queue reports, also beyond the limits: room was promised before. Never blocks."""
         with self._changed:
-            self._add(reports)
+            for report in reports:
+                self._add(report)
 
-    def _add(self, reports: Sequence[Report]) -> None:
-        before = len(self._queue)
-        reports = [self.exporter.prepared(report) for report in reports]
-        self._queue.extend(reports)
-        self._results += results_of(reports)
+    def _add(self, report: Report) -> None:
+        self._queue.append(self.exporter.prepared(report))
+        self._results += len(report.results)
         # Waking the thread for every report would cost more than exporting it.
-        if not before or before < self.exporter.max_batch <= len(self._queue):
+        if len(self._queue) in (1, self.exporter.max_batch):
             self._changed.notify_all()
 
     def __len__(self) -> int:

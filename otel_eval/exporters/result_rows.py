@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from json.encoder import c_encode_basestring, c_make_encoder  # type: ignore[attr-defined]  # of CPython; other Pythons: None
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the former of CPython; other Pythons: None
 from typing import Any, Final
 
 from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory, elapsed_ns
@@ -62,7 +62,7 @@ def _encoder(item: str, key: str) -> Callable[[Any], str]:
         ensure_ascii=False, allow_nan=False, default=str, check_circular=False, separators=(item, key)
     ).encode
     # `encode` makes a new encoder in C for each text, which costs as much as using it for a short one.
-    made = c_make_encoder and c_make_encoder(None, str, c_encode_basestring, None, key, item, False, False, False)
+    made = c_make_encoder and c_make_encoder(None, str, encode_basestring, None, key, item, False, False, False)
 
     def encode(value: Any) -> str:
         try:
@@ -97,8 +97,10 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
     """The fields of each line that a report has."""
     run, shared = _run_of(report), shared_fields(report)
-    for result, own in _parts_of(report):
-        yield _row(report, run, result, own, shared)
+    for result in report.results:
+        yield _row(report, run, result, _outcome_fields(result), shared)
+    if report.no_run is not None:
+        yield _row(report, run, *_no_run_fields(report.no_run), shared)
 
 
 def _row(report: Report, run: dict[str, Any], result: Result, own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
@@ -108,31 +110,33 @@ def _row(report: Report, run: dict[str, Any], result: Result, own: dict[str, Any
 
 def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
-    run = _bytes(_json(_run_of(report))[:-1])
-    shared = b'%b, "revision": %d, "result_id": "' % (_bytes(_json(shared_fields(report))[1:-1]), report.revision)
-    for result, own in _parts_of(report):
+    run = _safe(_json(_run_of(report))[:-1])
+    shared = f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
+    own = [(result, _outcome_json(result)) for result in report.results]
+    if report.no_run is not None:
+        result, fields = _no_run_fields(report.no_run)
+        own.append((result, _members(fields)))
+    for result, text in own:
         source = _source_json(result.evaluation, result.scorer, result.type, result.version)
-        yield b'%b, %b, %b, %b%b"}\n' % (run, source, _bytes(_json(own)[1:-1]), shared, result.result_id.encode())
+        line = f'{run}, {source}, {_safe(text)}, {shared}{result.result_id}"}}\n'
+        yield line.encode("utf-8", "backslashreplace")
+
+
+def _members(fields: dict[str, Any]) -> str:
+    """The fields as JSON without the braces around them."""
+    return _json(fields)[1:-1]
 
 
 @lru_cache(maxsize=1024)  # no more than there are scorers in a configuration
-def _source_json(evaluation: str, scorer: str, kind: str, version: str) -> bytes:
-    return _bytes(_json(_source_fields(evaluation, scorer, kind, version))[1:-1])
+def _source_json(evaluation: str, scorer: str, kind: str, version: str) -> str:
+    return _safe(_members(_source_fields(evaluation, scorer, kind, version)))
 
 
-def _parts_of(report: Report) -> Iterator[tuple[Result, dict[str, Any]]]:
-    """For each line that a report has the result, and the fields of its own."""
-    for result in report.results:
-        yield result, _outcome_fields(result)
-    if report.no_run is not None:
-        result = _in_place(report.no_run)
-        yield result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": None}
-
-
-def _in_place(no_run: NoRun) -> Result:
-    """What stands where a result would."""
-    skipped = Skipped(no_run.why)
-    return Result(evaluation="", scorer="", type="", version="", outcome=skipped, revision=0, result_id=no_run.result_id)
+def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
+    """What stands where a result would, and the fields of its own."""
+    outcome = Skipped(no_run.why)
+    result = Result(evaluation="", scorer="", type="", version="", outcome=outcome, revision=0, result_id=no_run.result_id)
+    return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": None}
 
 
 def _run_of(report: Report) -> dict[str, Any]:
@@ -188,6 +192,23 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
     }
 
 
+def outcome_of(result: Result) -> str:
+    """scored, skipped or failed."""
+    return type(result.outcome).__name__.lower()
+
+
+def _outcome_json(result: Result) -> str:
+    """The same as JSON without braces. Of a score only its text and its details are left to encode: nearly all results are."""
+    outcome = result.outcome
+    if type(outcome) is not Scored or type(outcome.explanation) is not str or type(outcome.passed) is not bool:
+        return _members(_outcome_fields(result))
+    passed, explanation = "true" if outcome.passed else "false", encode_basestring(outcome.explanation)
+    return (
+        f'"outcome": "scored", "value": {_json(outcome.value)}, "passed": {passed}, "explanation": {explanation}, '
+        f'"reason": null, "details": {_json(dict(outcome.details))}, "threshold": {_json(result.threshold)}'
+    )
+
+
 def line_of(fields: dict[str, Any]) -> str:
     """The fields as one line of strict JSON; numbers that JSON has no name for become null, invisible controls are escaped."""
     return _safe(_json(fields))
@@ -199,10 +220,6 @@ def _safe(text: str) -> str:
     return _UNSAFE.sub(_escaped, text)  # JSON's own characters are ASCII: what is found stands in a string
 
 
-def _bytes(text: str) -> bytes:
-    return _safe(text).encode("utf-8", "backslashreplace")
-
-
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
@@ -210,4 +227,4 @@ def _escaped(found: re.Match[str]) -> str:
 def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
     """The rows as lines."""
     # Each line as bytes at once: a line can be long, and all of them as text beside the bytes would take twice as much.
-    return b"".join([_bytes(_json(row) + "\n") for row in rows])
+    return b"".join([(line_of(row) + "\n").encode("utf-8", "backslashreplace") for row in rows])

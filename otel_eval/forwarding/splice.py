@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from otel_eval.wire import WireField, fields, sized, varint
+from otel_eval.wire import WireField, fields, places, sized, varint
 
 _GROUP: Final = 1
 _SCOPE: Final = 2
@@ -92,12 +92,12 @@ def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, b
     kept: _Pieces = []
     others: list[bytes] = []
     taken, at, spans_left = 0, scope.content, False
-    for each in fields(body, scope.content, scope.stop) if left else ():
-        if each.number != _SPAN:
-            others.append(body[each.start : each.stop])
-        elif taken < len(left) and each.stop - each.content == len(left[taken]) and body.startswith(left[taken], each.content):
-            kept.append(view[at : each.start])  # one piece, whatever number of spans is in it
-            taken, at = taken + 1, each.stop
+    for number, start, content, stop in places(body, scope.content, scope.stop) if left else ():
+        if number != _SPAN:
+            others.append(body[start:stop])
+        elif taken < len(left) and stop - content == len(left[taken]) and body.startswith(left[taken], content):
+            kept.append(view[at:start])  # one piece, whatever number of spans is in it
+            taken, at = taken + 1, stop
         else:
             spans_left = True
     if not taken:

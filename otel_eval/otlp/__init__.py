@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
-from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
+from otel_eval.otlp.protobuf import RawRequest, read_request
+
+__all__ = ["Encoding", "RawRequest", "Signal", "read_request"]
 
 
 class Signal(StrEnum):
@@ -24,22 +25,3 @@ class Encoding(StrEnum):
 
     PROTOBUF = "protobuf"
     JSON = "json"
-
-
-class RawRequest(NamedTuple):
-    """A request in protobuf: what it carries, its bytes."""
-
-    signal: str
-    body: bytes
-
-
-def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBatch:
-    """What a request of traces or logs holds; anything with more attributes than that is rejected.
-
-    Raises:
-        InputError: its body cannot be read.
-    """
-    read = read_logs if origin.signal == Signal.LOGS else read_traces
-    batch = read(origin.body, max_attributes)
-    batch.origin = origin
-    return batch

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from otel_eval.interfaces import all_but
-from otel_eval.native import extension
-from otel_eval.wire import fields
+from otel_eval.wire import places
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
@@ -77,6 +75,9 @@ _COSTS: Final = {
 }
 """Of a group, a head, a scope, an item and a field; and whether the fields of items count."""
 
+_LENGTH: Final = 2  # the lower bits of the tag of a field with a length, the upper ones are its number
+_FIRST, _SECOND = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH
+
 _OBJECT: Final = 184
 _LIST: Final = 96
 _KEY: Final = 48
@@ -101,33 +102,38 @@ def json_decoded_size(body: bytes) -> int:
     return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
 
 
-def _weigh(body: bytes, costs: tuple[int, ...], enough: int) -> int:
-    """The decoded size, which the extension computes in C: goes along the fields of a request, as deep as something costs."""
+def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
+    """Go along the fields of a request, as deep as something costs, up to where they are broken or it is enough."""
     group, head, scope, item, field, deep = costs
-    # By level and number of a field what it costs, and the level of what is in it if that costs anything.
-    rules: dict[tuple[int, int], tuple[int, int | None]] = {
-        (0, 1): (group, 1 if head else None),
-        (1, 1): (head, 3),
-        (1, 2): (scope, 2),
-        (2, 1): (head, 3),
-        (2, 2): (item, 3 if deep else None),
-    }
+    # By level and tag of a field what it costs, and the level of what is in it if that costs anything.
+    levels: tuple[dict[int, tuple[int, int | None]], ...] = (
+        {_FIRST: (group, 1 if head else None)},
+        {_FIRST: (head, 3), _SECOND: (scope, 2)},
+        {_FIRST: (head, 3), _SECOND: (item, 3 if deep else None)},
+        {_FIRST: (field, None)},
+    )
     weight = 0
 
     def walk(at: int, end: int, level: int) -> None:
         nonlocal weight
-        for each in fields(body, at, end):
-            if weight > enough:
-                return
-            cost, inner = rules.get((level, each.number), (field if level == 3 else 0, None))
+        rules, other = levels[level], (field if level == 3 else 0, None)
+        while at < end and weight <= enough:
+            rule = rules.get(body[at])
+            # Nearly every length has one byte or two; a call for each would take twice as long.
+            if rule is not None and (size := body[at + 1]) < 0x80:
+                content, at = at + 2, at + 2 + size
+            elif rule is not None and (more := body[at + 2]) < 0x80:
+                content, at = at + 3, at + 3 + (size & 0x7F | more << 7)
+            else:
+                number, _, content, at = next(places(body, at, end))
+                rule = rules.get(number << 3 | _LENGTH, other)
+            if at > end:
+                raise ValueError("a field is cut short")
+            cost, inner = rule
             weight += cost
             if inner is not None:
-                walk(each.content, each.stop, inner)
+                walk(content, at, inner)
 
-    with suppress(ValueError):  # no reader goes further than this
+    with suppress(ValueError, IndexError):  # no reader goes further than this
         walk(0, len(body), 0)
     return weight
-
-
-_native: Final = extension("_native")
-_decoded_size: Final[Callable[[bytes, tuple[int, ...], int], int]] = _weigh if _native is None else _native.weigh

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -87,6 +87,25 @@ class SpanBatch:
         """Count spans that cannot be used."""
         self.rejected += count
         self.why = self.why or why
+
+
+class RawRequest(NamedTuple):
+    """A request in protobuf: what it carries, its bytes."""
+
+    signal: str
+    body: bytes
+
+
+def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBatch:
+    """What a request of traces or logs holds; anything with more attributes than that is rejected.
+
+    Raises:
+        InputError: its body cannot be read.
+    """
+    read = read_logs if origin.signal == "logs" else read_traces
+    batch = read(origin.body, max_attributes)
+    batch.origin = origin
+    return batch
 
 
 def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:

@@ -58,16 +58,6 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
     return b"".join(parts)
 
 
-def detect_compression(data: bytes) -> str:
-    """The compression of a protobuf message by its first bytes, "" if it is not compressed.
-
-    No message of OTLP begins like gzip (a field of a type that does not exist) or zlib (a number as field 15).
-    """
-    if data[:2] == b"\x1f\x8b":
-        return "gzip"
-    return "deflate" if data[:1] == b"\x78" and len(data) > 1 and int.from_bytes(data[:2], "big") % 31 == 0 else ""
-
-
 def _inflated(data: bytes, coding: str) -> Iterator[bytes]:
     at = 0
     fed = b""

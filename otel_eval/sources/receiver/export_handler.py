@@ -1,7 +1,8 @@
 """One export request, whatever transport carried it: reserve memory, read, estimate, decode, hand over, respond.
 
 Transports bring the body and write the response in their own form. Nothing raises across this line but a connection that breaks
-while its body is read.
+while its body is read. The bodies of responses, in protobuf and JSON, are Export…ServiceResponse, and google.rpc.Status with
+details. Source: opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
+from google.protobuf import duration_pb2, json_format
 from google.protobuf.message import DecodeError
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_eval.counters import Counters
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
@@ -40,6 +46,44 @@ class ExportResponse:
     status: ExportStatus
     message: str = ""
     rejected: int = 0
+
+    def body(self, signal: Signal, encoding: Encoding) -> bytes:
+        """The message of a success; `partial_success` is set only if something was not taken, or there is a warning."""
+        make, rejected = _RESPONSES[signal]
+        response = make()
+        if self.message:
+            response.partial_success.error_message = self.message
+            setattr(response.partial_success, rejected, self.rejected)
+        return serialized(encoding, response)
+
+    def error(self) -> Any:
+        """The google.rpc.Status of an answer that is no success.
+
+        RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large forever
+        into one that is sent forever.
+        """
+        message = status_pb2.Status(code=_STATUS_CODES[self.status], message=self.message)
+        if self.status is ExportStatus.RETRYABLE:
+            message.details.add().Pack(RETRY_INFO)
+        if self.status is ExportStatus.INVALID:
+            violation = error_details_pb2.BadRequest.FieldViolation(description=self.message)
+            message.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+        return message
+
+
+_RESPONSES: Final[dict[Signal, tuple[Any, str]]] = {
+    Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
+    Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
+    Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
+}
+_STATUS_CODES: Final = {
+    ExportStatus.INVALID: code_pb2.INVALID_ARGUMENT,
+    ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
+    ExportStatus.RETRYABLE: code_pb2.UNAVAILABLE,
+}
+RETRY_S: Final = 1
+"""How long a client should wait before it retries."""
+RETRY_INFO: Final = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=RETRY_S))
 
 
 _GROWTH: Final = 4
@@ -262,3 +306,11 @@ class DecodingHandler(ExportHandler):
 def _warning(batch: SpanBatch, lost: int) -> str:
     fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
     return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
+
+
+def serialized(encoding: Encoding, message: Any) -> bytes:
+    """The message in the encoding that the request used."""
+    if encoding is Encoding.JSON:
+        return json_format.MessageToJson(message, indent=None).encode()
+    content: bytes = message.SerializeToString()
+    return content

@@ -10,21 +10,22 @@ server for healthy, as the protocol asks. Source: grpc doc/health-checking.md.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
 
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
-from otel_eval.sources.receiver.deadlines import Deadlines
-from otel_eval.sources.receiver.decompression import decompress, detect_compression
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
+from otel_eval.sources.receiver.decompression import decompress
+from otel_eval.sources.receiver.export_handler import RETRY_INFO, ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
-from otel_eval.sources.receiver.responses import RETRY_INFO, status, success
 from otel_eval.wire import sized
 
 _SERVICES: Final = {
@@ -151,12 +152,12 @@ class OtlpGrpcServer:
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
-            return success(signal, Encoding.PROTOBUF, answer)
+            return answer.body(signal, Encoding.PROTOBUF)
 
         return export
 
     def _unpacked(self, body: bytes, reservation: Reservation) -> bytes:
-        coding = detect_compression(body)
+        coding = _compression_of(body)
         return decompress(coding, body, self._limits.max_body_bytes, reservation) if coding else body
 
     def bind(self, address: str) -> int:
@@ -186,9 +187,19 @@ class OtlpGrpcServer:
         return wait
 
 
+def _compression_of(data: bytes) -> str:
+    """The compression of a protobuf message by its first bytes, "" if it is not compressed.
+
+    No message of OTLP begins like gzip (a field of a type that does not exist) or zlib (a number as field 15).
+    """
+    if data[:2] == b"\x1f\x8b":
+        return "gzip"
+    return "deflate" if data[:1] == b"\x78" and len(data) > 1 and int.from_bytes(data[:2], "big") % 31 == 0 else ""
+
+
 def _refuse(context: Any, answer: ExportResponse) -> None:
     """End the call with the answer's status; raises, as grpcio's `abort` does."""
-    trailers = [("grpc-status-details-bin", status(answer).SerializeToString())]
+    trailers = [("grpc-status-details-bin", answer.error().SerializeToString())]
     if answer.status is ExportStatus.RETRYABLE:
         # The Python exporter looks for the delay here and nowhere else.
         trailers.append(("google.rpc.retryinfo-bin", RETRY_INFO.SerializeToString()))
@@ -212,3 +223,79 @@ def health_handler(services: Iterable[str], is_serving: Callable[[], bool]) -> A
         return _SERVING if is_serving() else _NOT_SERVING
 
     return grpc.unary_unary_rpc_method_handler(check)
+
+
+_LOOK_S: Final = 0.25
+_MOMENT_S: Final = 0.25  # in which a usual message arrives as a whole
+_PRESSED_LOOK_S: Final = 0.02  # while more wait than can be bounded otherwise: how long the process grows unnoticed
+
+
+class Deadlines:
+    """Ends waits for messages that take too long.
+
+    Reads that end in time cost two dictionary operations. While many wait at once each gets less time, since every read takes a
+    thread that others need. While the process grows only the few oldest go on, since what is being read is in memory already.
+
+    Args:
+        limit_s: how long one may take.
+        many: so many waits at once shorten the deadline to `pressed_s`.
+        pressed_s: the deadline while there are more than `many`.
+        few: up to so many unread messages keep `limit_s`; their size is bounded by the limit of a message.
+        rss: of the process. While more than `few` wait and it has grown, all but the `few` oldest get 0.25 s.
+    """
+
+    def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, rss: RssMonitor) -> None:
+        self._limit_s: Final = limit_s
+        self._many: Final = many
+        self._pressed_s: Final = min(limit_s, pressed_s)
+        self._few: Final = few
+        self._rss: Final = rss
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()  # guards _waits
+        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # since when, oldest first
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="otel-eval-deadlines", daemon=True)
+
+    @contextmanager
+    def with_(self, end: Callable[[], object]) -> Iterator[None]:
+        """Call `end`, from another thread, if the block takes too long."""
+        number = next(self._numbers)
+        with self._lock:
+            self._waits[number] = (time.monotonic(), end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits.pop(number, None)
+
+    def start(self) -> None:
+        """Watch, on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_PRESSED_LOOK_S if len(self._waits) > self._few else min(_LOOK_S, self._limit_s / 4)):
+            for end in self._overdue():
+                end()
+
+    def _overdue(self) -> list[Callable[[], object]]:
+        """How to end the reads that take too long; they are not watched any more."""
+        with self._lock:
+            waiting = len(self._waits)
+            if waiting <= self._few:
+                self._rss.at_ease()
+            is_pressed = waiting > self._few and self._rss.has_grown
+            found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
+            if is_pressed:
+                found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]
+            return self._taken(found)
+
+    def _older_than(self, limit_s: float) -> list[int]:
+        before = time.monotonic() - limit_s
+        return list(itertools.takewhile(lambda number: self._waits[number][0] <= before, self._waits))
+
+    def _taken(self, numbers: list[int]) -> list[Callable[[], object]]:
+        return [self._waits.pop(number)[1] for number in numbers]

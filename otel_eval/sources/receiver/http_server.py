@@ -15,9 +15,16 @@ from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
+from otel_eval.sources.receiver.export_handler import (
+    RETRY_S,
+    ExportHandler,
+    ExportResponse,
+    ExportStatus,
+    ReceiverLimits,
+    add_counts,
+    serialized,
+)
 from otel_eval.sources.receiver.memory import Reservation
-from otel_eval.sources.receiver.responses import RETRY_S, serialized, status, success
 
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
@@ -82,7 +89,7 @@ class _OtlpHandler(ConnectionHandler):
         self.timed.go_on(limit_s, limit_s / _GRACES)
         answer = self.server.handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
         if answer.status is ExportStatus.ACCEPTED:
-            return self.reply(HTTPStatus.OK, _NAMES[encoding], success(signal, encoding, answer))
+            return self.reply(HTTPStatus.OK, _NAMES[encoding], answer.body(signal, encoding))
         return self._refuse(encoding, answer)
 
     def _read(self, read: Read, reservation: Reservation) -> bytes:
@@ -108,7 +115,7 @@ class _OtlpHandler(ConnectionHandler):
         extra = {}
         if answer.status is ExportStatus.RETRYABLE:
             extra["Retry-After"] = str(RETRY_S)
-        self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, status(answer)), extra)
+        self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, answer.error()), extra)
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -107,7 +106,8 @@ class MemoryLimiter:
 def resident() -> int:
     """Bytes of this process in memory; 0 where that cannot be asked for."""
     try:
-        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+        with open("/proc/self/statm", "rb", buffering=0) as statm:
+            pages = int(statm.read().split()[1])
     except OSError:  # not Linux
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fuzzing.plain_size import plain_size
+from hypothesis import example, given
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_eval.otlp import decoded_size as size
 from otel_eval.otlp.decoded_size import json_decoded_size, protobuf_decoded_size
-from otel_eval.otlp.json_fields import sized
+from otel_eval.otlp.json_fields import sized, varint
 
 ROOT = Path(__file__).parents[3]
 SIZE = 2**20
@@ -102,3 +106,24 @@ def test_counting_ends_when_it_is_enough() -> None:
     """However long the request is."""
     body = one(b"\x12\x00" * SIZE)
     assert 10_000 < protobuf_decoded_size("traces", body, 10_000) - len(body) < 11_000
+
+
+PLAIN = st.one_of(
+    st.integers(0, 2**64 - 1).map(lambda number: b"\x08" + varint(number)),
+    st.sampled_from([b"\x09" + bytes(8), b"\x0d" + bytes(4), b"\x0b", b"\x0c", b"\x0e", b"\x92\x00\x01a", b"\x12\x81\x00a"]),
+    st.sampled_from([b"\x08" + b"\xff" * 9 + b"\x01", b"\x08" + b"\xff" * 9 + b"\x02", b"\x80" * 12, b"\x12\xff\x01"]),
+    st.integers(128, 40_000).map(lambda size: sized(2, bytes(size))),
+    st.binary(max_size=4),
+)
+FIELDS = st.recursive(
+    PLAIN, lambda inner: st.builds(lambda number, parts: sized(number, b"".join(parts)), st.integers(1, 4), st.lists(inner))
+)
+
+
+@given(st.lists(FIELDS).map(b"".join), st.sampled_from(sorted(size._COSTS)), st.sampled_from([0, 700, 10_000, 10**12]))
+@example(b"\x0a\x06\x12\x04\x12\x01a\x12", "traces", 10**12)
+@example(b"\x0a\x07\x12\x05\x12\x01a\x12\x02", "traces", 10**12)
+@example(b"\x0a\x02\x0a\x00\x0c", "traces", 10**12)
+def test_each_field_counts_once(body: bytes, signal: str, enough: int) -> None:
+    """Up to where the bytes are broken, or to where it is enough."""
+    assert protobuf_decoded_size(signal, body, enough) == len(body) + plain_size(body, size._COSTS[signal], enough)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -259,3 +260,26 @@ def test_the_worker_closes_traces_by_itself():
     assert pipeline.stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "otel-eval" and not thread.is_alive()]
     assert pipeline.evaluation().state == "idle"
+
+
+def test_the_worker_rests_while_nothing_is_held_and_is_woken_by_spans():
+    """It looks once a second and no more, and what arrives meanwhile is not late."""
+    looks = list[float]()
+    limits = Limits(decision_wait_s=0.0, grace_period_s=0.0)
+    rig = Rig(limits=limits, between=lambda: looks.append(time.monotonic()))
+    rig.pipeline.start()
+    try:
+        for trace in range(1, 4):
+            wait_until(lambda: rig.pipeline._resting)
+            before, began = len(looks), time.monotonic()
+            rig.send(trace, agent())
+            wait_until(lambda count=trace: len(rig.reports) == count)
+            rig.clock.now += 10.0  # the grace period is over
+            assert len(looks) > before
+            assert looks[before] - began < 0.5
+        wait_until(lambda: rig.pipeline._resting)
+        before = len(looks)
+        time.sleep(0.7)
+        assert len(looks) <= before + 1
+    finally:
+        rig.pipeline.stop(None)
