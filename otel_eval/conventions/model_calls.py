@@ -15,7 +15,17 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
-from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, message_text, nested, read_messages
+from otel_eval.conventions.messages import (
+    ToolRequest,
+    ToolResult,
+    by_number,
+    is_number,
+    known_id,
+    may_mention,
+    message_text,
+    nested,
+    read_messages,
+)
 from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.values import SPACES, decode, json_list, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
@@ -199,10 +209,13 @@ class _Read(NamedTuple):
 
 # Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
 _LITERAL_STEPS: Final = 5  # for each character of a Python literal
-_PART_STEPS: Final = 15  # for each attribute of flattened messages
 _NEW_PART_STEPS: Final = 30
 _NEW_EVENT_STEPS: Final = 100
 _MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value in it is visited
+_SHORT: Final = 4096  # characters: of longer texts, only what they add to earlier ones is read
+SEARCHED: Final = 32  # characters that are searched for words in a step
+# A message of text in these parts alone is what somebody wrote.
+_PLAIN_PARTS: Final = frozenset({"role", "content", "message.role", "message.content"})
 
 
 class Histories:
@@ -227,6 +240,9 @@ class Histories:
             text: the attribute's value.
         """
         known = self._texts.get(conversation)
+        if known is None and len(text) < _SHORT and not may_mention(text):
+            self._steps.take(len(text) // SEARCHED)
+            return ()
         read = self._continued(known, text) if known is not None and text.startswith(known.stem) else None
         read = read or self._continued(_Read(), text)
         if read is None:  # no list, an empty list, a list within a JSON string, or a Python literal
@@ -251,28 +267,30 @@ class Histories:
             return None
         return _Read(text.rstrip(SPACES)[:-1], [*known.found, *read_messages(messages, plain=True)])
 
-    def of_family(self, attributes: Mapping[str, Any], prefix: str) -> _Mentions:
-        """The same for messages that are flattened into one attribute per part."""
+    def of_family(self, family: Mapping[str, Any]) -> _Mentions:
+        """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""
         messages: dict[str, dict[str, Any]] = {}
-        self._steps.take(_PART_STEPS * len(attributes))
-        for key, value in attributes.items():
-            if key.startswith(prefix):
-                number, _, part = key[len(prefix) :].partition(".")
-                if not (part and number.isdecimal() and number.isascii()):  # not numbered messages: read the family as a whole
-                    return read_messages(nested(attributes, prefix))
-                messages.setdefault(number, {})[part] = value
-        in_order = sorted(messages, key=lambda number: (len(number), number))
-        return [mention for number in in_order for mention in self._message(messages[number])]
+        for key, value in family.items():
+            number, _, part = key.partition(".")
+            message = messages.get(number)
+            if message is None and is_number(number):
+                message = messages[number] = {}
+            if message is None or not part:  # not numbered messages: read the family as a whole
+                return read_messages(nested(family), plain=True)
+            message[part] = value
+        return [mention for number in sorted(messages, key=by_number) for mention in self._message(messages[number])]
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
         """The requests and results in one flattened message; equal messages of text are read once."""
         if not _is_text(message):
-            return read_messages([nested(message, "")])
+            return read_messages([nested(message)], plain=True)
+        if _PLAIN_PARTS.issuperset(message):
+            return ()
         key = tuple(message.items())
         found = self._messages.get(key)
         if found is None:
             self._steps.take(_NEW_PART_STEPS * len(message))
-            found = self._messages[key] = read_messages([nested(message, "")], plain=True)
+            found = self._messages[key] = read_messages([nested(message)], plain=True)
         return found
 
     def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, _Mentions]]:
@@ -335,11 +353,18 @@ def finish_of_messages(
     Args:
         table: the table that recognised the model span.
         attributes: those of `table.finish_wanted`.
-        values: the output messages, as attributes hold them.
+        values: the output messages of attributes, decoded or as text.
         events: the span's events and log records.
     """
     held = chain(values, (output for event in events for output in output_of(event)))
-    return _finish(table, attributes, (text for each in held for text in _within(decode(each, literals=False))))
+    return _finish(table, attributes, (text for each in held for text in _within(each)))
+
+
+def may_hold_finish(messages: Any, *, is_family: bool) -> bool:
+    """Whether output messages can hold a finish reason; a key in JSON text could also hide in escapes."""
+    if is_family:
+        return any("eason" in part for part in messages)
+    return not isinstance(messages, str) or "eason" in messages or "\\u00" in messages
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
@@ -364,7 +389,7 @@ def _texts(value: Any) -> list[str]:
 
 def _within(value: Any) -> Iterator[str]:
     """The finish reasons in output messages of any format."""
-    stack, looked = [value], 0
+    stack, looked = [decode(value, literals=False) if isinstance(value, str) else value], 0
     while stack and looked < _MOST:
         each, looked = stack.pop(), looked + 1
         if isinstance(each, list):

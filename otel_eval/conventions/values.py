@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import methodcaller
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import ANY, WRAPPERS, Wrapper
@@ -314,6 +315,21 @@ def value_at(value: Any, path: str) -> Any:
         else:
             return None
     return value
+
+
+def first_of(*paths: str) -> Callable[[dict[str, Any]], Any]:
+    """A function that returns the value at the first of the dotted paths where an object has one, or None."""
+    if len(paths) == 1 and "." not in paths[0]:
+        return methodcaller("get", paths[0])
+
+    def first(value: dict[str, Any]) -> Any:
+        for path in paths:
+            inner = value_at(value, path)
+            if inner is not None:
+                return inner
+        return None
+
+    return first
 
 
 @cache  # bounded: the paths are those of tables

@@ -14,18 +14,21 @@ from typing import Any, Final
 
 from otel_eval.conventions import Field, MessageRow, Side
 from otel_eval.conventions.fields import ReadTable
-from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read_messages
-from otel_eval.conventions.model_calls import Histories
+from otel_eval.conventions.messages import ToolRequest, ToolResult, may_mention, nested, read_messages
+from otel_eval.conventions.model_calls import SEARCHED, Histories, may_hold_finish
 from otel_eval.conventions.values import decode
-from otel_eval.interfaces import Steps, steps_of
+from otel_eval.interfaces import Steps, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.pairing import AgentMessages, SpanMessages, Window, fill, ids_of, join
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
+_NO_CALL: Final = ToolCall(name="")
+_call: Final = copier(ToolCall, "name", "arguments", "result", "error", "call_id", "failure_unknown")
+
 _SPAN_STEPS: Final = 50
 _EVENT_STEPS: Final = 40
-_PART_STEPS: Final = 30  # of a part of flattened messages
+_PART_STEPS: Final = 15  # of a part of flattened messages, and again of one that is read
 _JOIN_STEPS: Final = 10
 
 
@@ -64,12 +67,15 @@ class TraceMessages:
         return known
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
-        """The output messages of the span's attributes, decoded."""
-        attributes = self._read.views[place].attributes(table.messages_wanted)
-        if not attributes:
-            return []
-        rows, steps = [row for row in table.convention.messages if row.side is Side.OUTPUT], self._read.steps
-        return [value for row in rows if (value := _row_value(row, attributes, table, steps)) is not None]
+        """The output messages of the span's attributes, decoded, without those that hold no finish reason."""
+        attributes, steps = self._read.views[place].attributes(table.messages_wanted), self._read.steps
+        found: list[Any] = []
+        for row in table.convention.messages if attributes else ():
+            if row.side is Side.OUTPUT:
+                value = _recorded(row, attributes, table, steps)
+                if value is not None and may_hold_finish(value, is_family=row.key.endswith(".")):
+                    found.append(_decoded(row, value, steps))
+        return found
 
     def fill(self, drafts: list[ToolCallBuilder]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
@@ -213,78 +219,77 @@ def _forget_uneven(messages: AgentMessages, requests: list[tuple[str, str]]) -> 
 
 
 def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
-    found = SpanMessages()
-    read.steps.take(_SPAN_STEPS)
-    view = read.views[place]
+    found, steps = SpanMessages(), read.steps
+    steps.take(_SPAN_STEPS)
+    view, logs = read.views[place], read.logs(place)
     attributes = view.attributes(table.messages_wanted)
-    logs = read.logs(place)
     for event in logs:
         attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
-    first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     for row in table.convention.messages if attributes else ():
-        if not (row.key in attributes or row.key.endswith(".")):
+        value = _recorded(row, attributes, table, steps)
+        if value is None:
             continue
-        if row.side is not Side.OUTPUT:
-            found.add(row.side, _history(row, attributes, table, read.agent_above[place], histories), conclusive=row.conclusive)
-            continue
-        value = _row_value(row, attributes, table, read.steps)
-        if value is not None:
-            is_decoded = not isinstance(value, str) and not row.key.endswith(".")
-            messages = read_messages(_new_messages(value, first_new), plain=is_decoded)
-            found.add(row.side, messages, conclusive=row.conclusive)
+        if row.side is Side.OUTPUT:
+            mentions = _read_output(row, value, attributes, table, steps)
+        else:
+            mentions = _read_history(row, value, read.agent_above[place], histories)
+        found.add(row.side, mentions, conclusive=row.conclusive)
     for event in chain(view.events(), logs):
-        read.steps.take(_EVENT_STEPS)
+        steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             found.add(side, mentions, conclusive=True)
     return found
 
 
-def _history(
-    row: MessageRow, attributes: dict[str, Any], table: ReadTable, agent: int, histories: Histories
+def _read_output(
+    row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable, steps: Steps
 ) -> Sequence[ToolRequest | ToolResult]:
-    if row.key.endswith("."):
-        return histories.of_family(attributes, row.key) if _is_captured(attributes, row.key) else ()
-    value = _recorded(row, attributes, table)
-    if isinstance(value, str):
-        return histories.of_text((agent, row.key), value)
-    return () if value is None else read_messages(value)
+    if isinstance(value, str) and not may_mention(value):
+        steps.take(len(value) // SEARCHED)
+        return ()
+    messages = _decoded(row, value, steps)
+    first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
+    if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
+        messages = messages[first_new:]  # some record the messages of earlier runs before their own
+    return read_messages(messages, plain=not isinstance(messages, str))
 
 
-def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable, steps: Steps) -> Any:
+def _read_history(row: MessageRow, value: Any, agent: int, histories: Histories) -> Sequence[ToolRequest | ToolResult]:
     if row.key.endswith("."):
-        steps.take(_PART_STEPS * len(attributes))
-        return nested(attributes, row.key) or None if _is_captured(attributes, row.key) else None
-    value = _recorded(row, attributes, table)
-    if value is None:
-        return None
+        return histories.of_family(value)
+    return histories.of_text((agent, row.key), value) if isinstance(value, str) else read_messages(value)
+
+
+def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
+    if row.key.endswith("."):
+        steps.take(_PART_STEPS * len(value))
+        return nested(value)
     steps.take(steps_of(value))
     return decode(value, literals=False)
 
 
-def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
-    """The value of the row's own key; None where it is a word for none, or only a part of it is there."""
+def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable, steps: Steps) -> Any:
+    """The value of the row's own key, or its family by what follows the prefix; None where there is no content."""
+    if row.key.endswith("."):
+        if table.messages_wanted.keys.issuperset(attributes):
+            return None
+        steps.take(_PART_STEPS * len(attributes))
+        return _family(row.key, attributes)
     value = attributes.get(row.key)
-    if value is None:
+    if value is None or table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value):
         return None
-    hidden = table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value)
-    return None if hidden else value
+    return value
 
 
-def _is_captured(attributes: dict[str, Any], prefix: str) -> bool:
-    """Whether a flattened family of messages is there with more than what is there without their content."""
-    return not all(_says_nothing(key) for key in attributes if key.startswith(prefix))
+def _family(prefix: str, attributes: dict[str, Any]) -> dict[str, Any] | None:
+    """A flattened family of messages; None if it has nothing more than what is there without their content."""
+    keys = [key for key in attributes if key.startswith(prefix)]
+    return None if all(map(_says_nothing, keys)) else {key[len(prefix) :]: attributes[key] for key in keys}
 
 
 def _says_nothing(key: str) -> bool:
     """Whether a part of flattened messages is there also where their content is not captured."""
     return key.rpartition(".")[2] in ("role", "finish_reason") and "tool_call" not in key
-
-
-def _new_messages(value: Any, first_new: Any) -> Any:
-    """Without the messages of earlier runs that some record before their own."""
-    if isinstance(value, list) and isinstance(first_new, int) and first_new > 0:
-        return value[first_new:]
-    return value
 
 
 def _recovered(request: ToolRequest, call_id: str, messages: AgentMessages, needs: frozenset[str]) -> ToolCall:
@@ -294,11 +299,8 @@ def _recovered(request: ToolRequest, call_id: str, messages: AgentMessages, need
     arguments = request.arguments if "arguments" in needs else UNRECORDED
     if arguments is not UNRECORDED and not named(arguments):
         arguments = {} if arguments in (None, "") else {"__value__": arguments}
-    return ToolCall(
-        name=request.name,
-        arguments=arguments,
-        result=result.result if result is not None and "results" in needs else UNRECORDED,
-        error=ToolError("_OTHER") if result is not None and result.failed else None,
-        call_id=request.call_id,
-        failure_unknown=result is None or (result.result is UNRECORDED and not result.failed),
-    )
+    recorded = UNRECORDED if result is None else result.result
+    failed = result is not None and result.failed
+    shown = recorded if "results" in needs else UNRECORDED
+    error = ToolError("_OTHER") if failed else None
+    return _call(_NO_CALL, request.name, arguments, shown, error, request.call_id, recorded is UNRECORDED and not failed)

@@ -37,16 +37,21 @@ class SpanMessages:
 
     def add(self, side: Side, mentions: Sequence[ToolRequest | ToolResult], *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
-        requests = [each for each in mentions if isinstance(each, ToolRequest)]
-        results = [each for each in mentions if isinstance(each, ToolResult)] if len(requests) < len(mentions) else []
-        self.results += results
-        if side is not Side.OUTPUT:
-            self.earlier += [each for each in requests if each.name or each.call_id]
-            return
-        self.executed.update(each.call_id for each in results if each.call_id)
-        self.requests += [each for each in requests if each.name]
-        self.broken = self.broken or not all(each.name for each in requests)
-        self.recorded = not self.broken and (self.recorded or conclusive)
+        is_output = side is Side.OUTPUT
+        for each in mentions:
+            if isinstance(each, ToolResult):
+                self.results.append(each)
+                if is_output and each.call_id:
+                    self.executed.add(each.call_id)
+            elif not is_output:
+                if each.name or each.call_id:
+                    self.earlier.append(each)
+            elif each.name:
+                self.requests.append(each)
+            else:
+                self.broken = True
+        if is_output:
+            self.recorded = not self.broken and (self.recorded or conclusive)
 
 
 _ANY_TIME: Final[Window] = (0, None)
@@ -136,6 +141,8 @@ def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolReq
     for call_id, earlier in joined.by_id.items():
         if call_id not in own:
             repeated.setdefault(_content(earlier), deque()).append(call_id)
+    if not repeated:
+        return [request.call_id for _, request in requests]
     known: dict[int, set[str]] = {id(span): {each.call_id for each in span.earlier} for span, _ in requests}
     return [
         request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)]) for span, request in requests
