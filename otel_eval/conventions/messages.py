@@ -6,7 +6,7 @@ Never raises; looks no deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -82,10 +82,10 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
         mention = _mention(value, key)
         if mention is not None:
             found.append(mention)
-        elif depth < MAX_DEPTH:
-            for name in value:
-                if name in CONTAINERS:
-                    _read(value[name], name, depth + 1, found)
+            return
+        for name in value if depth < MAX_DEPTH else ():
+            if name in CONTAINERS:
+                _read(value[name], name, depth + 1, found)
     elif isinstance(value, list):
         for each in value if depth < MAX_DEPTH else ():
             _read(each, key, depth + 1, found)
@@ -100,24 +100,31 @@ def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None
     candidates = _SHAPES.candidates(value, key)
     for shape in candidates:
         if shape.matches(value):
-            return shape.result(value) if shape.is_result else shape.request(value)
+            return shape.read(value)
     # A request without a usable name still counts as one: then calls are known to be missing.
     if key in _LISTS_OF_REQUESTS and _ANSWER_KEYS.isdisjoint(value):
         return ToolRequest("")
     # An object without candidates has none of these keys, since they are keys of shapes.
-    if candidates and not _REQUEST_KEYS.isdisjoint(value):
-        return ToolRequest("") if any(isinstance(value.get(key), dict) and value[key] for key in _REQUEST_KEYS) else None
-    return None
+    if not candidates or _REQUEST_KEYS.isdisjoint(value):
+        return None
+    is_hollow = any(isinstance(value[each], dict) and value[each] for each in _REQUEST_KEYS & value.keys())
+    return ToolRequest("") if is_hollow else None
 
 
 class _ShapeReader:
-    """Reads objects of one shape; the functions that find its parts are made once."""
+    """Reads objects of one shape; the functions that find its parts are made once.
+
+    Attributes:
+        number: its place in the order of the tables.
+        read: returns the request or result that an object of the shape is.
+    """
 
     def __init__(self, number: int, shape: MessageShape) -> None:
         self.number: Final = number
         self.shape: Final = shape
-        self.is_result: Final = shape.is_result
-        self._equals: Final = shape.equals
+        self.read: Final[Callable[[dict[str, Any]], ToolRequest | ToolResult]] = (
+            self._result if shape.is_result else self._request
+        )
         self._needs: Final = [first_of(path) for path in shape.needs]
         self._call_id: Final = first_of(*shape.call_id)
         self._name: Final = first_of(*shape.name)
@@ -126,7 +133,7 @@ class _ShapeReader:
 
     def matches(self, value: dict[str, Any]) -> bool:
         """Whether an object that was found where the shape may stand has it."""
-        for name, texts in self._equals:
+        for name, texts in self.shape.equals:
             if value.get(name, "") not in texts:
                 return False
         for needed in self._needs:  # noqa: SIM110 - a generator costs more than the look-ups
@@ -134,8 +141,7 @@ class _ShapeReader:
                 return False
         return True
 
-    def request(self, value: dict[str, Any]) -> ToolRequest:
-        """The request that an object of the shape is."""
+    def _request(self, value: dict[str, Any]) -> ToolRequest:
         payload = self._payload(value)
         arguments = UNRECORDED if payload is None else decode_text(payload)
         call_id = known_id(_text(self._call_id(value)))
@@ -144,13 +150,13 @@ class _ShapeReader:
             return ToolRequest("")
         return ToolRequest(_text(self._name(value)), call_id, arguments)
 
-    def result(self, value: dict[str, Any]) -> ToolResult:
-        """The result that an object of the shape is."""
+    def _result(self, value: dict[str, Any]) -> ToolResult:
         payload = self._payload(value)
         taken = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
-        failed = taken.failed or any(_is_failure(error(value)) for error in self._errors)
+        for error in self._errors:
+            taken.failed = taken.failed or _is_failure(error(value))
         call_id, name = known_id(_text(self._call_id(value))), _text(self._name(value))
-        return ToolResult(call_id, name, UNRECORDED if payload is None else taken.value, failed)
+        return ToolResult(call_id, name, UNRECORDED if payload is None else taken.value, taken.failed)
 
 
 _Shapes = tuple[_ShapeReader, ...]
@@ -204,7 +210,7 @@ _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 
 def _is_joined(arguments: Any) -> bool:
     """Whether they are several JSON objects in one text; code as text may hold `}{` as well, but seldom begins with `{`."""
-    return isinstance(arguments, str) and arguments[:1] == "{" and arguments[-1:] == "}" and "}{" in arguments
+    return isinstance(arguments, str) and "}{" in arguments and arguments[0] == "{" and arguments[-1] == "}"
 
 
 def _is_failure(status: Any) -> bool:

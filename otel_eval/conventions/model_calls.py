@@ -27,7 +27,7 @@ from otel_eval.conventions.messages import (
     read_messages,
 )
 from otel_eval.conventions.table import Field, Side
-from otel_eval.conventions.values import SPACES, decode, json_list, unwrap
+from otel_eval.conventions.values import SPACES, decode, parse_json, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
@@ -243,29 +243,29 @@ class Histories:
         if known is None and len(text) < _SHORT and not may_mention(text):
             self._steps.take(len(text) // SEARCHED)
             return ()
-        read = self._continued(known, text) if known is not None and text.startswith(known.stem) else None
-        read = read or self._continued(_Read(), text)
-        if read is None:  # no list, an empty list, a list within a JSON string, or a Python literal
-            literals = text.startswith("[")
-            self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
-            return read_messages(decode(text, literals=literals))
-        self._texts[conversation] = read
-        return read.found
+        tail = text[len(known.stem) :].strip(SPACES) if known is not None and text.startswith(known.stem) else ""
+        if known is not None and tail == "]":
+            return known.found
+        if known is not None and tail[:1] == ",":
+            added = self._parsed("[" + tail[1:], len(known.found))  # the added elements as a list of their own
+            if isinstance(added, list) and added:
+                return self._remember(conversation, text, [*known.found, *read_messages(added, plain=True)])
+        value = self._parsed(text.strip(SPACES))
+        if isinstance(value, list) and value:
+            return self._remember(conversation, text, read_messages(value, plain=True))
+        if not isinstance(value, str):
+            return read_messages(value, plain=True)
+        literals = text.startswith("[")  # else a list within a JSON string
+        self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
+        return read_messages(decode(text, literals=literals))
 
-    def _continued(self, known: _Read, text: str) -> _Read | None:
-        """Read only what the text adds to a known list that it begins with; None if the rest is not that of a list."""
-        tail = text[len(known.stem) :].strip(SPACES)
-        if known.stem:
-            if tail == "]":
-                return known
-            if tail[:1] != ",":
-                return None
-            tail = "[" + tail[1:]  # the added elements as a list of their own
-        self._steps.take(len(known.found) + _MESSAGE_STEPS * steps_of_text(tail))
-        messages = json_list(tail)
-        if not messages:
-            return None
-        return _Read(text.rstrip(SPACES)[:-1], [*known.found, *read_messages(messages, plain=True)])
+    def _parsed(self, text: str, repeated: int = 0) -> Any:
+        self._steps.take(repeated + _MESSAGE_STEPS * steps_of_text(text))
+        return parse_json(text)
+
+    def _remember(self, conversation: Hashable, text: str, found: _Mentions) -> _Mentions:
+        self._texts[conversation] = _Read(text.rstrip(SPACES)[:-1], found)
+        return found
 
     def of_family(self, family: Mapping[str, Any]) -> _Mentions:
         """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""

@@ -16,7 +16,7 @@ from otel_eval.conventions import Field, MessageRow, Side
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult, may_mention, nested, read_messages
 from otel_eval.conventions.model_calls import SEARCHED, Histories, may_hold_finish
-from otel_eval.conventions.values import decode
+from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import Steps, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
@@ -155,11 +155,10 @@ class TraceMessages:
         """Calls of a run without tool spans, each with the place of the span that recorded it.
 
         Args:
-            models: places of the run's model spans in order of time.
+            models: places of the run's model calls in order of time.
             agents: places of the run's agent spans in order of time.
         """
-        outer = [place for place in models if not self._repeats(place)]
-        sources = outer if any(self.of_span(place).requests for place in outer) else [*outer, *agents]
+        sources = models if any(self.of_span(place).requests for place in models) else [*models, *agents]
         requests: list[tuple[int, ToolRequest]] = []
         seen: set[str] = set()
         for place in sources:
@@ -186,16 +185,13 @@ class TraceMessages:
         were refused, or wait for an approval.
         """
         read, table, held = self._read, self._read.table(place), self.of_span(place)
+        if table is None or not held.requests:
+            return []
         agent = place if read.kinds[place] is Kind.AGENT else read.agent_above[place]
-        requests = [each for each in held.requests if table is not None and table.is_request(each.name)]
+        requests = [each for each in held.requests if table.is_request(each.name)]
         if spans_expected and agent >= 0 and read.records_tools(agent):
             return [each for each in requests if each.call_id in held.executed]
         return requests
-
-    def _repeats(self, place: int) -> bool:
-        """Whether the model span describes the same model call as one around it (framework and client)."""
-        above = self._read.above[place]
-        return above >= 0 and self._read.kinds[above] is Kind.MODEL and self.of_span(above).recorded
 
 
 def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
@@ -213,6 +209,8 @@ def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
 
 def _forget_uneven(messages: AgentMessages, requests: list[tuple[str, str]]) -> None:
     """Results without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
+    if not messages.without_id:
+        return
     requested = Counter(name for name, call_id in requests if call_id not in messages.results)
     for name in [name for name, results in messages.without_id.items() if len(results) != requested[name]]:
         del messages.without_id[name]
@@ -278,7 +276,7 @@ def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable, ste
     value = attributes.get(row.key)
     if value is None or table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value):
         return None
-    return value
+    return None if isinstance(value, str) and value.strip(SPACES) == "null" else value
 
 
 def _family(prefix: str, attributes: dict[str, Any]) -> dict[str, Any] | None:
