@@ -238,26 +238,22 @@ def nested(family: Mapping[str, Any]) -> Any:
     Levels whose keys are all digits become lists; indices that are missing (attribute limits) close up.
     """
     root: dict[str, Any] = {}
+    numbered: list[tuple[dict[str, Any], str]] = []  # where objects are whose first key is a number, outer ones first
     for key, value in family.items():
-        *above, last = key.split(".")
-        node = root
-        for part in above[:MAX_DEPTH]:  # deeper levels are left out
-            child = node.get(part)
+        node, name = root, ""
+        for part in key.split(".", MAX_DEPTH):
+            child = node.get(name)
             if not isinstance(child, dict):
-                child = node[part] = {}
-            node = child
-        node[last] = value if isinstance(value, str) else as_json(value)
-    return _listed(root, 0)
-
-
-def _listed(node: dict[str, Any], depth: int) -> Any:
-    """Turn dictionaries whose keys are all digits into lists, in the order of the numbers."""
-    if depth > MAX_DEPTH + 2:
-        return node
-    read = {key: _listed(value, depth + 1) if isinstance(value, dict) else value for key, value in node.items()}
-    if read and all(map(is_number, read)):
-        return [read[key] for key in sorted(read, key=by_number)]
-    return read
+                child = node[name] = {}
+                if part.isdecimal():
+                    numbered.append((node, name))
+            node, name = child, part
+        node[name] = value if isinstance(value, str) else as_json(value)
+    for node, name in reversed(numbered):
+        child = node[name]
+        if isinstance(child, dict) and all(map(is_number, child)):
+            node[name] = [child[number] for number in sorted(child, key=by_number)]
+    return root.get("", {})
 
 
 def is_number(text: str) -> bool:

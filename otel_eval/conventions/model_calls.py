@@ -207,6 +207,37 @@ class _Read(NamedTuple):
     found: _Mentions = ()
 
 
+class _Family(NamedTuple):
+    """Flattened messages, all of text.
+
+    Attributes:
+        parts: keys and texts, with which a longer history of the same conversation begins.
+        last: the place of the last message.
+        found: the tool requests and results in the messages.
+    """
+
+    parts: list[tuple[str, Any]]
+    last: tuple[int, str]
+    found: _Mentions
+
+
+_NO_FAMILY: Final = _Family([], (0, ""), ())
+
+
+def _numbered(parts: list[tuple[str, Any]], after: tuple[int, str] = (0, "")) -> dict[str, dict[str, Any]] | None:
+    """The parts by the number of their message, in order; None if one has none, or has one that is not after this one."""
+    messages: dict[str, dict[str, Any]] = {}
+    for key, value in parts:
+        number, _, part = key.partition(".")
+        message = messages.get(number)
+        if message is None and is_number(number) and by_number(number) > after:
+            message = messages[number] = {}
+        if message is None or not part:
+            return None
+        message[part] = value
+    return dict(sorted(messages.items(), key=lambda each: by_number(each[0])))
+
+
 # Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
 _LITERAL_STEPS: Final = 5  # for each character of a Python literal
 _NEW_PART_STEPS: Final = 30
@@ -214,8 +245,15 @@ _NEW_EVENT_STEPS: Final = 100
 _MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value in it is visited
 _SHORT: Final = 4096  # characters: of longer texts, only what they add to earlier ones is read
 SEARCHED: Final = 32  # characters that are searched for words in a step
-# A message of text in these parts alone is what somebody wrote.
-_PLAIN_PARTS: Final = frozenset({"role", "content", "message.role", "message.content"})
+# A message of text in these parts alone holds neither requests nor results.
+_PLAIN_PARTS: Final = frozenset({"role", "content", "finish_reason", "message.role", "message.content"})
+
+
+def may_mention_in(family: Mapping[str, Any]) -> bool:
+    """Whether flattened messages may hold a request or a result."""
+    if not _is_text(family):
+        return True
+    return not all(key.partition(".")[2] in _PLAIN_PARTS for key in family)
 
 
 class Histories:
@@ -229,6 +267,7 @@ class Histories:
     def __init__(self, steps: Steps) -> None:
         self._steps: Final = steps
         self._texts: Final[dict[Hashable, _Read]] = {}
+        self._families: Final[dict[Hashable, _Family]] = {}
         self._messages: Final[dict[_Flat, _Mentions]] = {}
         self._events: Final[dict[tuple[str, _Flat], Sequence[tuple[Side, _Mentions]]]] = {}
 
@@ -267,18 +306,19 @@ class Histories:
         self._texts[conversation] = _Read(text.rstrip(SPACES)[:-1], found)
         return found
 
-    def of_family(self, family: Mapping[str, Any]) -> _Mentions:
+    def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
         """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""
-        messages: dict[str, dict[str, Any]] = {}
-        for key, value in family.items():
-            number, _, part = key.partition(".")
-            message = messages.get(number)
-            if message is None and is_number(number):
-                message = messages[number] = {}
-            if message is None or not part:  # not numbered messages: read the family as a whole
-                return read_messages(nested(family), plain=True)
-            message[part] = value
-        return [mention for number in sorted(messages, key=by_number) for mention in self._message(messages[number])]
+        parts, known = [*family.items()], self._families.get(conversation, _NO_FAMILY)
+        size = len(known.parts)
+        added = _numbered(parts[size:], known.last) if parts[:size] == known.parts else None
+        if added is None:
+            added, known = _numbered(parts), _NO_FAMILY
+        if added is None:
+            return read_messages(nested(family), plain=True)
+        found = [*known.found, *chain.from_iterable(map(self._message, added.values()))]
+        if added and _is_text(family):
+            self._families[conversation] = _Family(parts, by_number(next(reversed(added))), found)
+        return found
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
         """The requests and results in one flattened message; equal messages of text are read once."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from otel_eval.conventions import Field, MessageRow, Side
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult, may_mention, nested, read_messages
-from otel_eval.conventions.model_calls import SEARCHED, Histories, may_hold_finish
+from otel_eval.conventions.model_calls import SEARCHED, Histories, may_hold_finish, may_mention_in
 from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import Steps, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
@@ -242,7 +242,10 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
 def _read_output(
     row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable, steps: Steps
 ) -> Sequence[ToolRequest | ToolResult]:
-    if isinstance(value, str) and not may_mention(value):
+    if row.key.endswith("."):
+        if not may_mention_in(value):
+            return ()
+    elif isinstance(value, str) and not may_mention(value):
         steps.take(len(value) // SEARCHED)
         return ()
     messages = _decoded(row, value, steps)
@@ -254,7 +257,7 @@ def _read_output(
 
 def _read_history(row: MessageRow, value: Any, agent: int, histories: Histories) -> Sequence[ToolRequest | ToolResult]:
     if row.key.endswith("."):
-        return histories.of_family(value)
+        return histories.of_family((agent, row.key), value)
     return histories.of_text((agent, row.key), value) if isinstance(value, str) else read_messages(value)
 
 
@@ -281,13 +284,13 @@ def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable, ste
 
 def _family(prefix: str, attributes: dict[str, Any]) -> dict[str, Any] | None:
     """A flattened family of messages; None if it has nothing more than what is there without their content."""
-    keys = [key for key in attributes if key.startswith(prefix)]
-    return None if all(map(_says_nothing, keys)) else {key[len(prefix) :]: attributes[key] for key in keys}
+    family = {key[len(prefix) :]: value for key, value in attributes.items() if key.startswith(prefix)}
+    return family if any(_shows_content(prefix, part) for part in family) else None
 
 
-def _says_nothing(key: str) -> bool:
-    """Whether a part of flattened messages is there also where their content is not captured."""
-    return key.rpartition(".")[2] in ("role", "finish_reason") and "tool_call" not in key
+def _shows_content(prefix: str, part: str) -> bool:
+    """Whether a part of flattened messages is there only where their content is captured."""
+    return part.rpartition(".")[2] not in ("role", "finish_reason") or "tool_call" in part or "tool_call" in prefix
 
 
 def _recovered(request: ToolRequest, call_id: str, messages: AgentMessages, needs: frozenset[str]) -> ToolCall:

@@ -50,7 +50,7 @@ def test_flattened_messages_are_read_like_others(given: list[dict[str, Any]]) ->
     histories = Histories(Steps())
     for attributes in given:
         calls = {f"{key}.tool_calls.0.name": value for key, value in attributes.items()}
-        assert [*histories.of_family(calls)] == read_messages(nested(calls))
+        assert [*histories.of_family("one", calls)] == read_messages(nested(calls))
 
 
 EVENTS = st.sampled_from(["gen_ai.choice", "gen_ai.assistant.message", "gen_ai.tool.message", "other"])
