@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -17,10 +18,10 @@ from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult, may_mention, nested, read_messages
 from otel_eval.conventions.model_calls import SEARCHED, Histories, may_hold_finish, may_mention_in
 from otel_eval.conventions.values import SPACES, decode
-from otel_eval.interfaces import Steps, copier, steps_of
+from otel_eval.interfaces import Steps, Wanted, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.pairing import AgentMessages, SpanMessages, Window, fill, ids_of, join
+from otel_eval.trajectory.pairing import AgentMessages, History, SpanMessages, Window, fill, ids_of, join
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
 _NO_CALL: Final = ToolCall(name="")
@@ -68,14 +69,12 @@ class TraceMessages:
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
         """The output messages of the span's attributes, decoded, without those that hold no finish reason."""
-        attributes, steps = self._read.views[place].attributes(table.messages_wanted), self._read.steps
-        found: list[Any] = []
-        for row in table.convention.messages if attributes else ():
-            if row.side is Side.OUTPUT:
-                value = _recorded(row, attributes, table, steps)
-                if value is not None and may_hold_finish(value, is_family=row.key.endswith(".")):
-                    found.append(_decoded(row, value, steps))
-        return found
+        attributes, steps = self._read.views[place].attributes(table.messages_wanted[Side.OUTPUT]), self._read.steps
+        return [
+            _decoded(row, value, steps)
+            for row, value in _rows(table, Side.OUTPUT, attributes, steps)
+            if may_hold_finish(value, is_family=row.key.endswith("."))
+        ]
 
     def fill(self, drafts: list[ToolCallBuilder]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
@@ -128,8 +127,8 @@ class TraceMessages:
     def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> AgentMessages:
         found, of_agents = [self.of_span(place) for place in models], [self.of_span(place) for place in agents]
         for each in (*found, *of_agents):
-            self._read.steps.take(_JOIN_STEPS + len(each.requests) + len(each.earlier) + len(each.results))
-        return join(found, of_agents, windows)
+            self._read.steps.take(_JOIN_STEPS + len(each.requests))
+        return join(found, of_agents, windows, self._read.steps)
 
     def _windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model call of the agent.
@@ -171,11 +170,11 @@ class TraceMessages:
             return []
         messages = self._joined([*models, *agents], [])
         ids = ids_of(messages, [(self.of_span(place), request) for place, request in requests])
-        _forget_uneven(messages, [(request.name, call_id) for (_, request), call_id in zip(requests, ids, strict=True)])
+        history = messages.history()
+        _forget_uneven(history, [(request.name, call_id) for (_, request), call_id in zip(requests, ids, strict=True)])
         needs = self._read.plan.needs
         return [
-            (place, _recovered(request, call_id, messages, needs))
-            for (place, request), call_id in zip(requests, ids, strict=True)
+            (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(requests, ids, strict=True)
         ]
 
     def _made(self, place: int, *, spans_expected: bool) -> list[ToolRequest]:
@@ -198,16 +197,17 @@ def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     """What one model call's messages hold, read from the spans below its own."""
     if not inner:
         return found
-    return SpanMessages(
+    merged = SpanMessages(
         requests=found.requests or [request for each in inner for request in each.requests],
-        earlier=found.earlier or [request for each in inner for request in each.earlier],
-        results=found.results or [result for each in inner for result in each.results],
         recorded=all(each.recorded for each in inner) and not found.broken,
         broken=found.broken,
     )
+    merged.put_off(lambda: found.history()[0] or [request for each in inner for request in each.history()[0]])
+    merged.put_off(lambda: found.history()[1] or [result for each in inner for result in each.history()[1]])
+    return merged
 
 
-def _forget_uneven(messages: AgentMessages, requests: list[tuple[str, str]]) -> None:
+def _forget_uneven(messages: History, requests: list[tuple[str, str]]) -> None:
     """Results without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
     if not messages.without_id:
         return
@@ -219,24 +219,57 @@ def _forget_uneven(messages: AgentMessages, requests: list[tuple[str, str]]) -> 
 def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
     found, steps = SpanMessages(), read.steps
     steps.take(_SPAN_STEPS)
-    view, logs = read.views[place], read.logs(place)
-    attributes = view.attributes(table.messages_wanted)
-    for event in logs:
-        attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
-    for row in table.convention.messages if attributes else ():
-        value = _recorded(row, attributes, table, steps)
-        if value is None:
-            continue
-        if row.side is Side.OUTPUT:
-            mentions = _read_output(row, value, attributes, table, steps)
-        else:
-            mentions = _read_history(row, value, read.agent_above[place], histories)
-        found.add(row.side, mentions, conclusive=row.conclusive)
-    for event in chain(view.events(), logs):
+    attributes = _attributes(read, place, table.messages_wanted[Side.OUTPUT])
+    for row, value in _rows(table, Side.OUTPUT, attributes, steps):
+        found.add(row.side, _read_output(row, value, attributes, table, steps), conclusive=row.conclusive)
+    found.put_off(partial(_read_history, read, place, table, histories))
+    for event in chain(read.views[place].events(), read.logs(place)):
         steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             found.add(side, mentions, conclusive=True)
     return found
+
+
+def _read_history(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
+    """What the attributes hold of before the span: they are decoded again, since to keep their texts would take much memory."""
+    attributes, found = _attributes(read, place, table.messages_wanted[Side.HISTORY]), list[ToolRequest | ToolResult]()
+    for row, value in _rows(table, Side.HISTORY, attributes, read.steps):
+        conversation = (read.agent_above[place], row.key)
+        if row.key.endswith("."):
+            found += histories.of_family(conversation, value)
+        else:
+            found += histories.of_text(conversation, value) if isinstance(value, str) else read_messages(value)
+    return found
+
+
+def _attributes(read: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
+    """The attributes of a span, and those of its log records that it has not itself; of equal keys the first one counts."""
+    attributes = read.views[place].attributes(wanted)
+    for event in read.logs(place):
+        attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
+    return attributes
+
+
+def _rows(table: ReadTable, side: Side, attributes: dict[str, Any], steps: Steps) -> Iterator[tuple[MessageRow, Any]]:
+    """The rows of a side, each with its value, or with its family by what follows the prefix, if that is recorded."""
+    is_family = not table.messages_wanted[side].keys.issuperset(attributes)
+    for row in table.convention.messages if attributes else ():
+        if row.side is not side:
+            continue
+        if not row.key.endswith("."):
+            value = table.recorded(attributes, row.key)
+            if value is not None and not (isinstance(value, str) and value.strip(SPACES) == "null"):
+                yield row, value
+        elif is_family:
+            steps.take(_PART_STEPS * len(attributes))
+            family = {key[len(row.key) :]: value for key, value in attributes.items() if key.startswith(row.key)}
+            if any(_shows_content(row.key, part) for part in family):
+                yield row, family
+
+
+def _shows_content(prefix: str, part: str) -> bool:
+    """Whether a part of flattened messages is there only where their content is captured."""
+    return part.rpartition(".")[2] not in ("role", "finish_reason") or "tool_call" in part or "tool_call" in prefix
 
 
 def _read_output(
@@ -255,12 +288,6 @@ def _read_output(
     return read_messages(messages, plain=not isinstance(messages, str))
 
 
-def _read_history(row: MessageRow, value: Any, agent: int, histories: Histories) -> Sequence[ToolRequest | ToolResult]:
-    if row.key.endswith("."):
-        return histories.of_family((agent, row.key), value)
-    return histories.of_text((agent, row.key), value) if isinstance(value, str) else read_messages(value)
-
-
 def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
     if row.key.endswith("."):
         steps.take(_PART_STEPS * len(value))
@@ -269,31 +296,7 @@ def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
     return decode(value, literals=False)
 
 
-def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable, steps: Steps) -> Any:
-    """The value of the row's own key, or its family by what follows the prefix; None where there is no content."""
-    if row.key.endswith("."):
-        if table.messages_wanted.keys.issuperset(attributes):
-            return None
-        steps.take(_PART_STEPS * len(attributes))
-        return _family(row.key, attributes)
-    value = attributes.get(row.key)
-    if value is None or table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value):
-        return None
-    return None if isinstance(value, str) and value.strip(SPACES) == "null" else value
-
-
-def _family(prefix: str, attributes: dict[str, Any]) -> dict[str, Any] | None:
-    """A flattened family of messages; None if it has nothing more than what is there without their content."""
-    family = {key[len(prefix) :]: value for key, value in attributes.items() if key.startswith(prefix)}
-    return family if any(_shows_content(prefix, part) for part in family) else None
-
-
-def _shows_content(prefix: str, part: str) -> bool:
-    """Whether a part of flattened messages is there only where their content is captured."""
-    return part.rpartition(".")[2] not in ("role", "finish_reason") or "tool_call" in part or "tool_call" in prefix
-
-
-def _recovered(request: ToolRequest, call_id: str, messages: AgentMessages, needs: frozenset[str]) -> ToolCall:
+def _recovered(request: ToolRequest, call_id: str, messages: History, needs: frozenset[str]) -> ToolCall:
     result = messages.results.get(call_id) if call_id else None
     if result is None and messages.without_id.get(request.name):
         result = messages.without_id[request.name].pop(0)

@@ -16,42 +16,54 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
+_Mentions = Sequence[ToolRequest | ToolResult]
+
 
 @dataclass(slots=True)
 class SpanMessages:
     """What the messages of one span hold.
 
     Attributes:
-        requests: calls requested in the span; earlier: requests from before it; results: what came back.
+        requests: calls requested in the span.
         recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
         broken: a call was requested whose name was not recorded.
         executed: ids of calls whose result is in the span's own output, because the model's provider ran the tool.
     """
 
     requests: list[ToolRequest] = field(default_factory=list)
-    earlier: list[ToolRequest] = field(default_factory=list)
-    results: list[ToolResult] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
     executed: set[str] = field(default_factory=set)
+    _others: list[_Mentions | Callable[[], _Mentions]] = field(default_factory=list)
+    _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
 
-    def add(self, side: Side, mentions: Sequence[ToolRequest | ToolResult], *, conclusive: bool) -> None:
+    def add(self, side: Side, mentions: _Mentions, *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
-        is_output = side is Side.OUTPUT
+        if side is not Side.OUTPUT:
+            self._others.append(mentions)
+            return
         for each in mentions:
             if isinstance(each, ToolResult):
-                self.results.append(each)
-                if is_output and each.call_id:
-                    self.executed.add(each.call_id)
-            elif not is_output:
-                if each.name or each.call_id:
-                    self.earlier.append(each)
+                self._others.append((each,))
+                self.executed.update([each.call_id] if each.call_id else [])
             elif each.name:
                 self.requests.append(each)
             else:
                 self.broken = True
-        if is_output:
-            self.recorded = not self.broken and (self.recorded or conclusive)
+        self.recorded = not self.broken and (self.recorded or conclusive)
+
+    def put_off(self, read: Callable[[], _Mentions]) -> None:
+        """Add messages from before the span, which are read when they are first needed."""
+        self._others.append(read)
+
+    def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
+        """The requests from before the span, and the results that came back."""
+        if self._history is None:
+            mentions = [each for other in self._others for each in (other() if callable(other) else other)]
+            results = [each for each in mentions if isinstance(each, ToolResult)]
+            earlier = [each for each in mentions if isinstance(each, ToolRequest) and (each.name or each.call_id)]
+            self._history = earlier, results
+        return self._history
 
 
 _ANY_TIME: Final[Window] = (0, None)
@@ -59,20 +71,37 @@ _NEVER: Final[Window] = (0, -1)
 
 
 @dataclass(slots=True)
-class AgentMessages:
-    """The messages of one agent: requests in order, each once, and results.
+class History:
+    """What the messages of several spans hold beside the requests in their outputs.
 
     Attributes:
+        earlier, results: by call id; the first of each.
+        without_id: results without ids by the tool's name, in order.
+    """
+
+    earlier: dict[str, ToolRequest] = field(default_factory=dict)
+    results: dict[str, ToolResult] = field(default_factory=dict)
+    without_id: dict[str, list[ToolResult]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class AgentMessages:
+    """The messages of one agent: requests in order, each once, and what else its spans hold, which is read when it is needed.
+
+    Attributes:
+        spans: those that hold the messages.
+        steps: those that are left for the evaluation.
         windows: identity of a request → when the calls it asks for can have started.
         by_name: see `of_tool`, before which all requests must be there.
     """
 
+    spans: Sequence[SpanMessages]
+    steps: Steps
     requests: list[ToolRequest] = field(default_factory=list)
     by_id: dict[str, ToolRequest] = field(default_factory=dict)
-    results: dict[str, ToolResult] = field(default_factory=dict)
-    without_id: dict[str, list[ToolResult]] = field(default_factory=dict)
     windows: dict[int, Window] = field(default_factory=dict)
     by_name: dict[str, Requests] | None = None
+    _history: History | None = None
 
     def add_requests(self, requests: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
@@ -92,20 +121,45 @@ class AgentMessages:
                 self.by_name.setdefault(request.name, Requests()).add(request, self.windows.get(id(request), _ANY_TIME))
         return self.by_name.get(name) or Requests()
 
+    def of_id(self, call_id: str) -> ToolRequest | None:
+        """The request with the id, also one that only a history holds."""
+        return self.by_id.get(call_id) or self.history().earlier.get(call_id)
+
+    def history(self) -> History:
+        """What the spans hold beside the requests."""
+        if self._history is None:
+            found, longest = History(), list[ToolResult]()
+            for span in self.spans:
+                earlier, results = span.history()
+                self.steps.take(len(earlier) + len(results))
+                for request in earlier:
+                    if request.call_id:
+                        found.earlier.setdefault(request.call_id, request)
+                for result in results:
+                    if result.call_id:
+                        found.results.setdefault(result.call_id, result)
+                longest = max(longest, results, key=len)
+            # Each request repeats the whole history, so the longest one holds every result once.
+            for result in longest:
+                if not result.call_id and result.name:
+                    found.without_id.setdefault(result.name, []).append(result)
+            self._history = found
+        return self._history
+
     def __bool__(self) -> bool:
-        return bool(self.requests or self.by_id or self.results or self.without_id)
+        return bool(self.requests) or self.history() != History()
 
 
-def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window] = ()) -> AgentMessages:
+def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps) -> AgentMessages:
     """What an agent's model spans and its own span hold, together.
 
     Args:
         models: the messages of the model spans, in order of time.
         agents: those of the agent's span.
         windows: for each model span, when the calls it asks for can have started.
+        steps: those that are left for the evaluation.
     """
-    messages = AgentMessages()
-    spans = (*models, *agents)
+    messages = AgentMessages([*models, *agents], steps)
     for span, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
         # Of requests that are not all known, the order is not known.
         messages.add_requests(span.requests, _NEVER if span.broken else window)
@@ -113,18 +167,6 @@ def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequen
     without_id_too = not messages.requests
     for span in agents:
         messages.add_requests(span.requests if without_id_too else [request for request in span.requests if request.call_id])
-    for span in spans:
-        for request in span.earlier:
-            if request.call_id:
-                messages.by_id.setdefault(request.call_id, request)
-        for result in span.results:
-            if result.call_id:
-                messages.results.setdefault(result.call_id, result)
-    # Each request repeats the whole history, so the longest one holds every result once.
-    longest = max((span.results for span in spans), key=len, default=[])
-    for result in longest:
-        if not result.call_id and result.name:
-            messages.without_id.setdefault(result.name, []).append(result)
     return messages
 
 
@@ -138,12 +180,12 @@ def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolReq
     if "" not in own:
         return [request.call_id for _, request in requests]
     repeated: dict[tuple[str, str], deque[str]] = {}
-    for call_id, earlier in joined.by_id.items():
+    for call_id, earlier in {**joined.by_id, **joined.history().earlier, **joined.by_id}.items():
         if call_id not in own:
             repeated.setdefault(_content(earlier), deque()).append(call_id)
     if not repeated:
         return [request.call_id for _, request in requests]
-    known: dict[int, set[str]] = {id(span): {each.call_id for each in span.earlier} for span, _ in requests}
+    known: dict[int, set[str]] = {id(span): {each.call_id for each in span.history()[0]} for span, _ in requests}
     return [
         request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)]) for span, request in requests
     ]
@@ -177,21 +219,26 @@ def fill(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozense
         waiting = [draft for draft in group if draft.place not in claimed]
         for draft, request in pair(messages.of_tool(name), waiting, taken, steps) if waiting else ():
             _take(draft, request, needs)
-        results = messages.without_id.get(name, [])
+        is_lacking = any(_lacks_result(draft, needs) for draft in group)
+        results = messages.history().without_id.get(name, []) if is_lacking else []
         if len(results) == len(group):
             for draft, result in zip(group, results, strict=True):
-                _take_result(draft, result, needs)
+                if _lacks_result(draft, needs):
+                    draft.result = result.result
     for draft in drafts:
-        found = messages.results.get(draft.call_id) if draft.call_id else None
-        if found is not None:
-            _take_result(draft, found, needs)
+        if draft.call_id and _lacks_result(draft, needs) and (found := messages.history().results.get(draft.call_id)):
+            draft.result = found.result
+
+
+def _lacks_result(draft: ToolCallBuilder, needs: frozenset[str]) -> bool:
+    return draft.result is UNRECORDED and "results" in needs
 
 
 def _claim_by_id(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
     """Place of a call → the request with its id."""
     claimed: dict[int, int] = {}
     for draft in drafts:
-        request = messages.by_id.get(draft.call_id) if draft.call_id else None
+        request = messages.of_id(draft.call_id) if draft.call_id else None
         if request is not None and request.name in ("", draft.name):
             claimed[draft.place] = id(request)
             _take(draft, request, needs)
@@ -202,11 +249,6 @@ def _take(draft: ToolCallBuilder, request: ToolRequest, needs: frozenset[str]) -
     if "arguments" in needs and not named(draft.arguments) and request.arguments is not UNRECORDED:
         draft.arguments = request.arguments
     draft.call_id = draft.call_id or request.call_id
-
-
-def _take_result(draft: ToolCallBuilder, result: ToolResult, needs: frozenset[str]) -> None:
-    if "results" in needs and draft.result is UNRECORDED:
-        draft.result = result.result
 
 
 Window = tuple[int, int | None]
