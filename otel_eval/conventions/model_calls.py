@@ -192,51 +192,26 @@ def _listed(content: Any) -> list[Any]:
 
 
 _Mentions = Sequence[ToolRequest | ToolResult]
-_Flat = tuple[tuple[str, Any], ...]
+_Parts = Sequence[tuple[str, Any]]
 
 
-class _Read(NamedTuple):
-    """A list of messages that was parsed from JSON text.
-
-    Attributes:
-        stem: the text without its last bracket: a longer history of the same conversation begins with it.
-        found: the tool requests and results in the list.
-    """
-
-    stem: str = ""
-    found: _Mentions = ()
-
-
-class _Family(NamedTuple):
-    """Flattened messages, all of text.
+class _Known(NamedTuple):
+    """A history that was read.
 
     Attributes:
-        parts: keys and texts, with which a longer history of the same conversation begins.
-        last: the place of the last message.
+        start: what a longer history of the same conversation begins with: the text without its last bracket, or all parts of
+            flattened messages.
         found: the tool requests and results in the messages.
+        last: the place of the last of the flattened messages.
     """
 
-    parts: list[tuple[str, Any]]
-    last: tuple[int, str]
-    found: _Mentions
+    start: Any
+    found: _Mentions = ()
+    last: tuple[int, str] = (0, "")
 
 
-_NO_FAMILY: Final = _Family([], (0, ""), ())
-
-
-def _numbered(parts: list[tuple[str, Any]], after: tuple[int, str] = (0, "")) -> dict[str, dict[str, Any]] | None:
-    """The parts by the number of their message, in order; None if one has none, or has one that is not after this one."""
-    messages: dict[str, dict[str, Any]] = {}
-    for key, value in parts:
-        number, _, part = key.partition(".")
-        message = messages.get(number)
-        if message is None and is_number(number) and by_number(number) > after:
-            message = messages[number] = {}
-        if message is None or not part:
-            return None
-        message[part] = value
-    return dict(sorted(messages.items(), key=lambda each: by_number(each[0])))
-
+_NO_TEXT: Final = _Known("")
+_NO_PARTS: Final = _Known([])
 
 # Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
 _LITERAL_STEPS: Final = 5  # for each character of a Python literal
@@ -251,9 +226,7 @@ _PLAIN_PARTS: Final = frozenset({"role", "content", "finish_reason", "message.ro
 
 def may_mention_in(family: Mapping[str, Any]) -> bool:
     """Whether flattened messages may hold a request or a result."""
-    if not _is_text(family):
-        return True
-    return not all(key.partition(".")[2] in _PLAIN_PARTS for key in family)
+    return not _is_text(family) or any(key.partition(".")[2] not in _PLAIN_PARTS for key in family)
 
 
 class Histories:
@@ -266,10 +239,9 @@ class Histories:
 
     def __init__(self, steps: Steps) -> None:
         self._steps: Final = steps
-        self._texts: Final[dict[Hashable, _Read]] = {}
-        self._families: Final[dict[Hashable, _Family]] = {}
-        self._messages: Final[dict[_Flat, _Mentions]] = {}
-        self._events: Final[dict[tuple[str, _Flat], Sequence[tuple[Side, _Mentions]]]] = {}
+        self._known: Final[dict[Hashable, _Known]] = {}
+        self._messages: Final[dict[Hashable, _Mentions]] = {}
+        self._events: Final[dict[Hashable, Sequence[tuple[Side, _Mentions]]]] = {}
 
     def of_text(self, conversation: Hashable, text: str) -> _Mentions:
         """The tool requests and results in messages that are recorded as one text.
@@ -278,46 +250,42 @@ class Histories:
             conversation: a key; texts with equal keys are likely to continue one another.
             text: the attribute's value.
         """
-        known = self._texts.get(conversation)
+        known = self._known.get(conversation)
         if known is None and len(text) < _SHORT and not may_mention(text):
             self._steps.take(len(text) // SEARCHED)
             return ()
-        tail = text[len(known.stem) :].strip(SPACES) if known is not None and text.startswith(known.stem) else ""
-        if known is not None and tail == "]":
+        tail = text[len(known.start) :].strip(SPACES) if known and text.startswith(known.start) else ""
+        if known and tail == "]":
             return known.found
-        if known is not None and tail[:1] == ",":
-            added = self._parsed("[" + tail[1:], len(known.found))  # the added elements as a list of their own
-            if isinstance(added, list) and added:
-                return self._remember(conversation, text, [*known.found, *read_messages(added, plain=True)])
-        value = self._parsed(text.strip(SPACES))
-        if isinstance(value, list) and value:
-            return self._remember(conversation, text, read_messages(value, plain=True))
-        if not isinstance(value, str):
-            return read_messages(value, plain=True)
-        literals = text.startswith("[")  # else a list within a JSON string
-        self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
-        return read_messages(decode(text, literals=literals))
-
-    def _parsed(self, text: str, repeated: int = 0) -> Any:
-        self._steps.take(repeated + _MESSAGE_STEPS * steps_of_text(text))
-        return parse_json(text)
-
-    def _remember(self, conversation: Hashable, text: str, found: _Mentions) -> _Mentions:
-        self._texts[conversation] = _Read(text.rstrip(SPACES)[:-1], found)
+        added = self._parsed("[" + tail[1:]) if tail[:1] == "," else None  # the added elements as a list of their own
+        if not known or not added or not isinstance(added, list):
+            known, added = _NO_TEXT, self._parsed(text.strip(SPACES))
+        if isinstance(added, str):
+            literals = text.startswith("[")  # else a list within a JSON string
+            self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
+            return read_messages(decode(text, literals=literals))
+        found = [*known.found, *read_messages(added, plain=True)]
+        self._steps.take(len(known.found))
+        if added and isinstance(added, list):
+            self._known[conversation] = _Known(text.rstrip(SPACES)[:-1], found)
         return found
+
+    def _parsed(self, text: str) -> Any:
+        self._steps.take(_MESSAGE_STEPS * steps_of_text(text))
+        return parse_json(text)
 
     def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
         """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""
-        parts, known = [*family.items()], self._families.get(conversation, _NO_FAMILY)
-        size = len(known.parts)
-        added = _numbered(parts[size:], known.last) if parts[:size] == known.parts else None
+        parts, known = [*family.items()], self._known.get(conversation, _NO_PARTS)
+        size = len(known.start)
+        added = _numbered(parts[size:], known.last) if parts[:size] == known.start else None
         if added is None:
-            added, known = _numbered(parts), _NO_FAMILY
+            known, added = _NO_PARTS, _numbered(parts)
         if added is None:
             return read_messages(nested(family), plain=True)
         found = [*known.found, *chain.from_iterable(map(self._message, added.values()))]
         if added and _is_text(family):
-            self._families[conversation] = _Family(parts, by_number(next(reversed(added))), found)
+            self._known[conversation] = _Known(parts, found, by_number(next(reversed(added))))
         return found
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
@@ -345,6 +313,20 @@ class Histories:
             if all(side is not Side.OUTPUT for side, _ in found):  # equal outputs of a model are two outputs, not one repeated
                 self._events[key] = found
         return found
+
+
+def _numbered(parts: _Parts, after: tuple[int, str] = (0, "")) -> dict[str, dict[str, Any]] | None:
+    """The parts by the number of their message, in order; None if one has none, or has one that is not after this one."""
+    messages: dict[str, dict[str, Any]] = {}
+    for key, value in parts:
+        number, _, part = key.partition(".")
+        message = messages.get(number)
+        if message is None and is_number(number) and by_number(number) > after:
+            message = messages[number] = {}
+        if message is None or not part:
+            return None
+        message[part] = value
+    return {number: messages[number] for number in sorted(messages, key=by_number)}
 
 
 _ONLY_TEXT: Final = frozenset({str})
@@ -398,13 +380,6 @@ def finish_of_messages(
     """
     held = chain(values, (output for event in events for output in output_of(event)))
     return _finish(table, attributes, (text for each in held for text in _within(each)))
-
-
-def may_hold_finish(messages: Any, *, is_family: bool) -> bool:
-    """Whether output messages can hold a finish reason; a key in JSON text could also hide in escapes."""
-    if is_family:
-        return any("eason" in part for part in messages)
-    return not isinstance(messages, str) or "eason" in messages or "\\u00" in messages
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
