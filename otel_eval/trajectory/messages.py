@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Final
 
@@ -40,10 +40,7 @@ class TraceMessages:
         self._read = read
         self._of_spans: dict[int, SpanMessages] = {}
         self._owns: dict[int, SpanMessages] = {}
-        self._of_agents: dict[int, AgentMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
-        self._steps_of: dict[int, list[int]] | None = None
-        self._models: dict[int, list[int]] | None = None
         self._histories = Histories(read.steps)
 
     def of_span(self, place: int) -> SpanMessages:
@@ -111,19 +108,28 @@ class TraceMessages:
 
     def _of_steps(self, agent: int) -> AgentMessages:
         """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
-        if self._steps_of is None:
-            self._steps_of = {}
-            for place in self._read.agents:
-                self._steps_of.setdefault(self._read.agent_above[place], []).append(place)
-        models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of(step)]
+        models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of.get(step, ())]
         return self._joined(sorted(models, key=self._read.moment), [])
 
     def _of_agent(self, agent: int) -> AgentMessages:
-        known = self._of_agents.get(agent)
-        if known is None:
-            models = self._models_of(agent)
-            known = self._of_agents[agent] = self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
-        return known
+        models = self._models_of.get(agent, [])
+        return self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
+
+    @cached_property
+    def _models_of(self) -> dict[int, list[int]]:
+        """The places of model spans in order of time, by the agent above."""
+        return self._by_agent(sorted(self._read.models, key=self._read.moment))
+
+    @cached_property
+    def _steps_of(self) -> dict[int, list[int]]:
+        """The places of agent spans, by the agent above."""
+        return self._by_agent(self._read.agents)
+
+    def _by_agent(self, places: list[int]) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for place in places:
+            found.setdefault(self._read.agent_above[place], []).append(place)
+        return found
 
     def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> AgentMessages:
         found, of_agents = [self.of_span(place) for place in models], [self.of_span(place) for place in agents]
@@ -144,13 +150,6 @@ class TraceMessages:
             for view, next_at in zip(views, after, strict=True)
         ]
 
-    def _models_of(self, agent: int) -> list[int]:
-        if self._models is None:
-            self._models = {}
-            for place in sorted(self._read.models, key=self._read.moment):
-                self._models.setdefault(self._read.agent_above[place], []).append(place)
-        return self._models.get(agent, [])
-
     def recover(self, models: list[int], agents: list[int]) -> list[tuple[int, ToolCall]]:
         """Calls of a run without tool spans, each with the place of the span that recorded it.
 
@@ -159,23 +158,17 @@ class TraceMessages:
             agents: places of the run's agent spans in order of time.
         """
         sources = models if any(self.of_span(place).requests for place in models) else [*models, *agents]
-        requests: list[tuple[int, ToolRequest]] = []
-        seen: set[str] = set()
-        for place in sources:
-            for request in self._made(place, spans_expected=bool(models)):
-                if request.call_id not in seen:
-                    requests.append((place, request))
-                if request.call_id:
-                    seen.add(request.call_id)
-        if not requests:
+        made = [(place, each) for place in sources for each in self._made(place, spans_expected=bool(models))]
+        first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
+        made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
+        if not made:
             return []
-        messages = self._joined([*models, *agents], [])
-        ids = ids_of(messages, [(self.of_span(place), request) for place, request in requests])
+        messages, needs = self._joined([*models, *agents], []), self._read.plan.needs
+        ids = ids_of(messages, [(self.of_span(place), request) for place, request in made])
         history = messages.history()
-        _forget_uneven(history, [(request.name, call_id) for (_, request), call_id in zip(requests, ids, strict=True)])
-        needs = self._read.plan.needs
+        _forget_uneven(history, [(request.name, call_id) for (_, request), call_id in zip(made, ids, strict=True)])
         return [
-            (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(requests, ids, strict=True)
+            (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(made, ids, strict=True)
         ]
 
     def _made(self, place: int, *, spans_expected: bool) -> list[ToolRequest]:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from otel_eval.conventions import Side
@@ -86,39 +87,31 @@ class History:
 
 @dataclass(slots=True)
 class AgentMessages:
-    """The messages of one agent: requests in order, each once, and what else its spans hold, which is read when it is needed.
+    """The messages of one agent: requests, each once, and what else its spans hold, which is read when it is needed.
 
     Attributes:
         spans: those that hold the messages.
         steps: those that are left for the evaluation.
-        windows: identity of a request → when the calls it asks for can have started.
-        by_name: see `of_tool`, before which all requests must be there.
+        by_id, by_name: the requests.
     """
 
     spans: Sequence[SpanMessages]
     steps: Steps
-    requests: list[ToolRequest] = field(default_factory=list)
     by_id: dict[str, ToolRequest] = field(default_factory=dict)
-    windows: dict[int, Window] = field(default_factory=dict)
-    by_name: dict[str, Requests] | None = None
+    by_name: dict[str, Requests] = field(default_factory=dict)
     _history: History | None = None
 
     def add_requests(self, requests: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
         for each in requests:
-            self.windows.setdefault(id(each), window)
             if each.call_id in self.by_id:
                 continue
             if each.call_id:
                 self.by_id[each.call_id] = each
-            self.requests.append(each)
+            self.by_name.setdefault(each.name, Requests()).add(each, window)
 
     def of_tool(self, name: str) -> Requests:
         """The requests of a tool; those that only a call's id made known are no further ones."""
-        if self.by_name is None:
-            self.by_name = {}
-            for request in self.requests:
-                self.by_name.setdefault(request.name, Requests()).add(request, self.windows.get(id(request), _ANY_TIME))
         return self.by_name.get(name) or Requests()
 
     def of_id(self, call_id: str) -> ToolRequest | None:
@@ -147,7 +140,7 @@ class AgentMessages:
         return self._history
 
     def __bool__(self) -> bool:
-        return bool(self.requests) or self.history() != History()
+        return bool(self.by_name) or self.history() != History()
 
 
 def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps) -> AgentMessages:
@@ -164,7 +157,7 @@ def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequen
         # Of requests that are not all known, the order is not known.
         messages.add_requests(span.requests, _NEVER if span.broken else window)
     # A request without an id cannot be distinguished from its repetition, so only one kind of span is read for them.
-    without_id_too = not messages.requests
+    without_id_too = not messages.by_name
     for span in agents:
         messages.add_requests(span.requests if without_id_too else [request for request in span.requests if request.call_id])
     return messages
@@ -270,8 +263,7 @@ class Requests:
     in_order: list[ToolRequest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
-    _by_arguments: dict[Hashable, list[int]] | None = None
-    _by_value: dict[Hashable, list[int]] | None = None
+    _indices: dict[bool, dict[Hashable, list[int]]] = field(default_factory=dict)
 
     def add(self, request: ToolRequest, window: Window) -> None:
         """Add one."""
@@ -279,24 +271,15 @@ class Requests:
         self.in_order.append(request)
         self.windows.append(window)
 
-    def with_arguments(self, key: Hashable) -> Sequence[int]:
-        """The places of those with arguments that `frozen` makes equal to the key."""
-        if self._by_arguments is None:
-            self._by_arguments = self._index(lambda arguments: [arguments])
-        return self._by_arguments.get(key, ())
-
-    def with_value(self, key: Hashable) -> Sequence[int]:
-        """The same of those that have such a value among their arguments."""
-        if self._by_value is None:
-            self._by_value = self._index(lambda arguments: arguments.values())
-        return self._by_value.get(key, ())
-
-    def _index(self, parts: Callable[[dict[str, Any]], Any]) -> dict[Hashable, list[int]]:
-        found: dict[Hashable, list[int]] = {}
-        for place, request in enumerate(self.in_order):
-            for key in map(frozen, parts(request.arguments) if isinstance(request.arguments, dict) else ()):
-                found.setdefault(key, []).append(place)
-        return found
+    def places_of(self, key: Hashable, *, is_part: bool) -> Sequence[int]:
+        """The places of those with arguments that `frozen` makes equal to the key, or with such a value among them."""
+        if is_part not in self._indices:
+            index = self._indices[is_part] = {}
+            for place, request in enumerate(self.in_order):
+                arguments = request.arguments if isinstance(request.arguments, dict) else {}
+                for value in arguments.values() if is_part else [request.arguments]:
+                    index.setdefault(frozen(value), []).append(place)
+        return self._indices[is_part].get(key, ())
 
 
 def pair(
@@ -312,9 +295,9 @@ def pair(
     """
     gone = {requests.places[each] for each in taken if each in requests.places}
     is_order_known = len(gone) == len(taken)
-    for fits, places in ((named, requests.with_arguments), (_is_bare, requests.with_value)):
+    for fits, is_part in ((named, False), (_is_bare, True)):
         steps.take(_STEPS * len(waiting))
-        found = _first_left(waiting, fits, places, gone)
+        found = _first_left(waiting, fits, partial(requests.places_of, is_part=is_part), gone)
         yield from ((draft, requests.in_order[found[draft.place]]) for draft in waiting if draft.place in found)
         waiting = [draft for draft in waiting if draft.place not in found]
     if len(waiting) != len(requests.in_order) - len(gone):
