@@ -159,10 +159,10 @@ class TraceMessages:
         """
         sources = models if any(self.of_span(place).requests for place in models) else [*models, *agents]
         made = [(place, each) for place in sources for each in self._made(place, spans_expected=bool(models))]
-        first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
-        made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
         if not made:
             return []
+        first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
+        made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
         messages, needs = self._joined([*models, *agents], []), self._read.plan.needs
         ids = ids_of(messages, [(self.of_span(place), request) for place, request in made])
         history = messages.history()
@@ -225,7 +225,7 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
 
 
 def _read_history(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
-    """What the attributes hold of before the span: they are decoded again, since to keep their texts would take much memory."""
+    """What the attributes hold of before the span. They are decoded only here: histories that are not needed take no memory."""
     attributes, found = _attributes(read, place, table.messages_wanted[Side.HISTORY]), list[ToolRequest | ToolResult]()
     for row, value in _rows(table, Side.HISTORY, attributes, read.steps):
         conversation = (read.agent_above[place], row.key)

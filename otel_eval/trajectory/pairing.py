@@ -60,9 +60,13 @@ class SpanMessages:
     def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
         """The requests from before the span, and the results that came back."""
         if self._history is None:
-            mentions = [each for other in self._others for each in (other() if callable(other) else other)]
-            results = [each for each in mentions if isinstance(each, ToolResult)]
-            earlier = [each for each in mentions if isinstance(each, ToolRequest) and (each.name or each.call_id)]
+            earlier, results = list[ToolRequest](), list[ToolResult]()
+            for other in self._others:
+                for each in other() if callable(other) else other:
+                    if isinstance(each, ToolResult):
+                        results.append(each)
+                    elif each.name or each.call_id:
+                        earlier.append(each)
             self._history = earlier, results
         return self._history
 
@@ -140,7 +144,7 @@ class AgentMessages:
         return self._history
 
     def __bool__(self) -> bool:
-        return bool(self.by_name) or self.history() != History()
+        return bool(self.by_name or self.history().earlier or self.history().results or self.history().without_id)
 
 
 def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps) -> AgentMessages:
