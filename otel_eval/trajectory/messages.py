@@ -21,7 +21,7 @@ from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import Steps, Wanted, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.pairing import AgentMessages, History, SpanMessages, Window, fill, ids_of, join
+from otel_eval.trajectory.pairing import AgentMessages, History, SpanMessages, Window, fill, history_of, ids_of, join
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
 _NO_CALL: Final = ToolCall(name="")
@@ -163,9 +163,10 @@ class TraceMessages:
             return []
         first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
         made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
-        messages, needs = self._joined([*models, *agents], []), self._read.plan.needs
-        ids = ids_of(messages, [(self.of_span(place), request) for place, request in made])
-        history = messages.history()
+        history, needs = history_of(map(self.of_span, (*models, *agents)), self._read.steps), self._read.plan.needs
+        ids = [request.call_id for _, request in made]
+        if not all(ids):
+            ids = ids_of(self._joined([*models, *agents], []), [(self.of_span(place), request) for place, request in made])
         _forget_uneven(history, [(request.name, call_id) for (_, request), call_id in zip(made, ids, strict=True)])
         return [
             (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(made, ids, strict=True)
@@ -226,7 +227,8 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
 
 def _read_history(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
     """What the attributes hold of before the span. They are decoded only here: histories that are not needed take no memory."""
-    attributes, found = _attributes(read, place, table.messages_wanted[Side.HISTORY]), list[ToolRequest | ToolResult]()
+    found: list[ToolRequest | ToolResult] = []
+    attributes = _attributes(read, place, table.messages_wanted[Side.HISTORY])
     for row, value in _rows(table, Side.HISTORY, attributes, read.steps):
         conversation = (read.agent_above[place], row.key)
         if row.key.endswith("."):

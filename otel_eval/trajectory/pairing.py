@@ -60,7 +60,8 @@ class SpanMessages:
     def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
         """The requests from before the span, and the results that came back."""
         if self._history is None:
-            earlier, results = list[ToolRequest](), list[ToolResult]()
+            earlier: list[ToolRequest] = []
+            results: list[ToolResult] = []
             for other in self._others:
                 for each in other() if callable(other) else other:
                     if isinstance(each, ToolResult):
@@ -71,6 +72,7 @@ class SpanMessages:
         return self._history
 
 
+_SPAN_STEPS: Final = 10
 _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
@@ -87,6 +89,27 @@ class History:
     earlier: dict[str, ToolRequest] = field(default_factory=dict)
     results: dict[str, ToolResult] = field(default_factory=dict)
     without_id: dict[str, list[ToolResult]] = field(default_factory=dict)
+
+
+def history_of(spans: Iterable[SpanMessages], steps: Steps) -> History:
+    """What the spans hold beside the requests in their outputs; the first span counts first."""
+    found = History()
+    longest: list[ToolResult] = []
+    for span in spans:
+        earlier, results = span.history()
+        steps.take(_SPAN_STEPS + len(earlier) + len(results))
+        for request in earlier:
+            if request.call_id:
+                found.earlier.setdefault(request.call_id, request)
+        for result in results:
+            if result.call_id:
+                found.results.setdefault(result.call_id, result)
+        longest = max(longest, results, key=len)
+    # Each request repeats the whole history, so the longest one holds every result once.
+    for result in longest:
+        if not result.call_id and result.name:
+            found.without_id.setdefault(result.name, []).append(result)
+    return found
 
 
 @dataclass(slots=True)
@@ -125,22 +148,7 @@ class AgentMessages:
     def history(self) -> History:
         """What the spans hold beside the requests."""
         if self._history is None:
-            found, longest = History(), list[ToolResult]()
-            for span in self.spans:
-                earlier, results = span.history()
-                self.steps.take(len(earlier) + len(results))
-                for request in earlier:
-                    if request.call_id:
-                        found.earlier.setdefault(request.call_id, request)
-                for result in results:
-                    if result.call_id:
-                        found.results.setdefault(result.call_id, result)
-                longest = max(longest, results, key=len)
-            # Each request repeats the whole history, so the longest one holds every result once.
-            for result in longest:
-                if not result.call_id and result.name:
-                    found.without_id.setdefault(result.name, []).append(result)
-            self._history = found
+            self._history = history_of(self.spans, self.steps)
         return self._history
 
     def __bool__(self) -> bool:
@@ -174,8 +182,6 @@ def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolReq
     no later history holds it.
     """
     own = {request.call_id for _, request in requests}
-    if "" not in own:
-        return [request.call_id for _, request in requests]
     repeated: dict[tuple[str, str], deque[str]] = {}
     for call_id, earlier in {**joined.by_id, **joined.history().earlier, **joined.by_id}.items():
         if call_id not in own:
