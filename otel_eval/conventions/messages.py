@@ -251,19 +251,31 @@ def nested(family: Mapping[str, Any]) -> Any:
         node[name] = value if isinstance(value, str) else as_json(value)
     for node, name in reversed(numbered):
         child = node[name]
-        if isinstance(child, dict) and all(map(is_number, child)):
-            node[name] = [child[number] for number in sorted(child, key=by_number)]
+        if isinstance(child, dict) and all(map(_is_number, child)):
+            node[name] = [child[number] for number in sorted(child, key=_in_order)]
     return root.get("", {})
 
 
-def is_number(text: str) -> bool:
-    """Whether the text is a number in a flattened key."""
+def messages_by_number(parts: Sequence[tuple[str, Any]], *, after: str = "") -> dict[str, dict[str, Any]] | None:
+    """The parts of flattened messages by their numbers, in order; None if a part has no number, or one that is not after this."""
+    messages: dict[str, dict[str, Any]] = {}
+    for key, value in parts:
+        number, _, part = key.partition(".")
+        message = messages.get(number)
+        if message is None and _is_number(number) and _in_order(number) > _in_order(after):
+            message = messages[number] = {}
+        if message is None or not part:
+            return None
+        message[part] = value
+    return {number: messages[number] for number in sorted(messages, key=_in_order)}
+
+
+def _is_number(text: str) -> bool:
     return text.isdecimal() and text.isascii()
 
 
-def by_number(text: str) -> tuple[int, str]:
-    """What puts such numbers in order."""
-    return len(text), text
+def _in_order(number: str) -> tuple[int, str]:
+    return len(number), number
 
 
 # Keys under which an object holds messages, each with a key that must stand beside it: LangChain's runs, OpenAI's responses,

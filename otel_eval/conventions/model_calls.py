@@ -15,17 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
-from otel_eval.conventions.messages import (
-    ToolRequest,
-    ToolResult,
-    by_number,
-    is_number,
-    known_id,
-    may_mention,
-    message_text,
-    nested,
-    read_messages,
-)
+from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, may_mention, message_text, nested, read_messages
+from otel_eval.conventions.messages import messages_by_number as numbered
 from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.values import SPACES, decode, parse_json, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
@@ -192,7 +183,6 @@ def _listed(content: Any) -> list[Any]:
 
 
 _Mentions = Sequence[ToolRequest | ToolResult]
-_Parts = Sequence[tuple[str, Any]]
 
 
 class _Known(NamedTuple):
@@ -202,12 +192,12 @@ class _Known(NamedTuple):
         start: what a longer history of the same conversation begins with: the text without its last bracket, or all parts of
             flattened messages.
         found: the tool requests and results in the messages.
-        last: the place of the last of the flattened messages.
+        last: the number of the last of the flattened messages.
     """
 
     start: Any
     found: _Mentions = ()
-    last: tuple[int, str] = (0, "")
+    last: str = ""
 
 
 _NO_TEXT: Final = _Known("")
@@ -278,14 +268,14 @@ class Histories:
         """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""
         parts, known = [*family.items()], self._known.get(conversation, _NO_PARTS)
         size = len(known.start)
-        added = _numbered(parts[size:], known.last) if parts[:size] == known.start else None
+        added = numbered(parts[size:], after=known.last) if parts[:size] == known.start else None
         if added is None:
-            known, added = _NO_PARTS, _numbered(parts)
+            known, added = _NO_PARTS, numbered(parts)
         if added is None:
             return read_messages(nested(family), plain=True)
         found = [*known.found, *chain.from_iterable(map(self._message, added.values()))]
         if added and _is_text(family):
-            self._known[conversation] = _Known(parts, found, by_number(next(reversed(added))))
+            self._known[conversation] = _Known(parts, found, next(reversed(added)))
         return found
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
@@ -313,20 +303,6 @@ class Histories:
             if all(side is not Side.OUTPUT for side, _ in found):  # equal outputs of a model are two outputs, not one repeated
                 self._events[key] = found
         return found
-
-
-def _numbered(parts: _Parts, after: tuple[int, str] = (0, "")) -> dict[str, dict[str, Any]] | None:
-    """The parts by the number of their message, in order; None if one has none, or has one that is not after this one."""
-    messages: dict[str, dict[str, Any]] = {}
-    for key, value in parts:
-        number, _, part = key.partition(".")
-        message = messages.get(number)
-        if message is None and is_number(number) and by_number(number) > after:
-            message = messages[number] = {}
-        if message is None or not part:
-            return None
-        message[part] = value
-    return {number: messages[number] for number in sorted(messages, key=by_number)}
 
 
 _ONLY_TEXT: Final = frozenset({str})

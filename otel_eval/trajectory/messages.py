@@ -21,7 +21,17 @@ from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import Steps, Wanted, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.pairing import AgentMessages, History, SpanMessages, Window, fill, history_of, ids_of, join
+from otel_eval.trajectory.pairing import (
+    AgentMessages,
+    History,
+    SpanMessages,
+    Window,
+    fill,
+    history_of,
+    ids_of,
+    join,
+    lacks_result,
+)
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
 _NO_CALL: Final = ToolCall(name="")
@@ -86,12 +96,9 @@ class TraceMessages:
                     fill(messages, group, self._read.plan.needs, self._read.steps)
 
     def _misses(self, draft: ToolCallBuilder) -> bool:
-        needs = self._read.plan.needs
-        if "arguments" in needs and not named(draft.arguments):
-            return True
-        if "results" in needs and draft.result is UNRECORDED:
-            return True
-        return self._read.plan.wants_content_of_calls and not draft.call_id
+        plan = self._read.plan
+        lacks_arguments = "arguments" in plan.needs and not named(draft.arguments)
+        return lacks_arguments or lacks_result(draft, plan.needs) or (plan.wants_content_of_calls and not draft.call_id)
 
     def _nearest_of(self, agent: int) -> AgentMessages:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""

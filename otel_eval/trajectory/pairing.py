@@ -119,7 +119,7 @@ class AgentMessages:
     Attributes:
         spans: those that hold the messages.
         steps: those that are left for the evaluation.
-        by_id, by_name: the requests.
+        by_id, by_name: the requests by their ids, and by the tool's name; those that only a history holds are none of these.
     """
 
     spans: Sequence[SpanMessages]
@@ -136,10 +136,6 @@ class AgentMessages:
             if each.call_id:
                 self.by_id[each.call_id] = each
             self.by_name.setdefault(each.name, Requests()).add(each, window)
-
-    def of_tool(self, name: str) -> Requests:
-        """The requests of a tool; those that only a call's id made known are no further ones."""
-        return self.by_name.get(name) or Requests()
 
     def of_id(self, call_id: str) -> ToolRequest | None:
         """The request with the id, also one that only a history holds."""
@@ -220,20 +216,21 @@ def fill(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozense
     for (name, _), group in groups.items():
         taken = {claimed[draft.place] for draft in group if draft.place in claimed}
         waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, request in pair(messages.of_tool(name), waiting, taken, steps) if waiting else ():
+        for draft, request in pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ():
             _take(draft, request, needs)
-        is_lacking = any(_lacks_result(draft, needs) for draft in group)
+        is_lacking = any(lacks_result(draft, needs) for draft in group)
         results = messages.history().without_id.get(name, []) if is_lacking else []
         if len(results) == len(group):
             for draft, result in zip(group, results, strict=True):
-                if _lacks_result(draft, needs):
+                if lacks_result(draft, needs):
                     draft.result = result.result
     for draft in drafts:
-        if draft.call_id and _lacks_result(draft, needs) and (found := messages.history().results.get(draft.call_id)):
+        if draft.call_id and lacks_result(draft, needs) and (found := messages.history().results.get(draft.call_id)):
             draft.result = found.result
 
 
-def _lacks_result(draft: ToolCallBuilder, needs: frozenset[str]) -> bool:
+def lacks_result(draft: ToolCallBuilder, needs: frozenset[str]) -> bool:
+    """Whether results are needed and no span of the call recorded its own."""
     return draft.result is UNRECORDED and "results" in needs
 
 
