@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import known_id
-from otel_eval.conventions.table import FINISH_REASONS, RESPONSE_ID, Convention, Field, Mark
+from otel_eval.conventions.table import FINISH_REASONS, RESPONSE_ID, Convention, Field, Mark, Side
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
@@ -50,12 +50,13 @@ class ReadTable:
             frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
         )
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
-        self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
-        self.messages_wanted = Wanted(
-            self._marked({row.key for row in convention.messages if not row.key.endswith(".")})
-            | self._keys(Field.FIRST_NEW_MESSAGE),
-            tuple(row.key for row in self.flattened),
-        )
+        self.messages_wanted = {side: self._messages_of(side) for side in Side}
+
+    def _messages_of(self, side: Side) -> Wanted:
+        """The attributes that hold messages of a side, with those that are needed to interpret them."""
+        keys = {row.key for row in self.convention.messages if row.side is side}
+        prefixes = tuple(key for key in keys if key.endswith("."))
+        return Wanted(self._marked(keys.difference(prefixes)) | self._keys(Field.FIRST_NEW_MESSAGE), prefixes)
 
     def _keys(self, *fields: Field) -> frozenset[str]:
         """The attributes that hold these fields, with those that are needed to interpret them."""
@@ -82,6 +83,11 @@ class ReadTable:
             if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
                 return decode(value, literals=False) if self._encoded else value
         return None
+
+    def recorded(self, read: Mapping[str, Any], key: str) -> Any:
+        """The value of an attribute that is neither a placeholder, cut nor masked; else None."""
+        value = read.get(key)
+        return value if value is not None and (self._takes_all or self._is_recorded(read, key, value)) else None
 
     def _is_recorded(self, read: Mapping[str, Any], key: str, value: Any) -> bool:
         if isinstance(value, str) and value in self.placeholder_texts and self.is_placeholder(key, value):

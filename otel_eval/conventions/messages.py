@@ -6,12 +6,14 @@ Never raises; looks no deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import CONTAINERS, REQUESTS, RESULT_WRAPPERS, RESULTS, MessageShape
-from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, unwrap_decoded, value_at
+from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, first_of, unwrap_decoded
+from otel_eval.conventions.values import plain as as_json
 from otel_eval.model import UNRECORDED
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
@@ -24,9 +26,10 @@ _TEXT_HOLDERS: Final = frozenset(
 
 # An object in one of these lists is a request, even if so much of it is missing that no shape matches.
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
-_REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
+_REQUEST_KEYS: Final = frozenset({"function_call", "functionCall", "toolUse", "toolRequest", "tool_call"})
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
 _JOINED_IDS: Final = re.compile(r"call_[A-Za-z]*\d[A-Za-z0-9]*call_[A-Za-z0-9]+")  # not `call_recall_1`
+_OPENING: Final = ("[", "{")
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
@@ -49,6 +52,18 @@ class ToolResult:
     failed: bool = False
 
 
+# Each shape and each list of requests has a key or a text with one of these in it; only escapes of JSON and Python could hide it.
+# A regular expression is searched as fast as a text if its beginning is fixed, so there is one for each beginning.
+_WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU])")
+_WORDS_OF_FUNCTIONS: Final = re.compile(r"unction(?:_[cr]|[CR]|[\"'\\])")
+_ESCAPES: Final = re.compile(r"\\(?:u00|[xNU0-7])")
+
+
+def may_mention(text: str) -> bool:
+    """Whether a text may hold a request or a result; to search it takes a third of the time of decoding it."""
+    return bool(_WORDS_OF_TOOLS.search(text) or _WORDS_OF_FUNCTIONS.search(text) or _ESCAPES.search(text))
+
+
 def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | ToolResult]:
     """Every tool request and tool result in the messages, in order.
 
@@ -57,52 +72,95 @@ def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | Tool
         plain: whether the value is already decoded by `decode`.
     """
     found: list[ToolRequest | ToolResult] = []
-    # Entries: (value, key it was found under, depth). An explicit stack, since hostile nesting could exhaust recursion.
-    stack: list[tuple[Any, str, int]] = [(value if plain else decode(value), "", 0)]
-    while stack:
-        each, key, depth = stack.pop()
-        if isinstance(each, list):
-            if depth < MAX_DEPTH:
-                stack += [(one, key, depth + 1) for one in reversed(each)]
-        elif isinstance(each, dict):
-            mention = _mention(each, key)
-            if mention is not None:
-                found.append(mention)
-            elif depth < MAX_DEPTH:
-                stack += [(each[k], k, depth + 1) for k in reversed(each) if k in CONTAINERS]
-        elif isinstance(each, str) and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
-            stack.extend(_held_in_text(each, key, depth))
+    _read(value if plain else decode(value), "", 0, found)
     return found
 
 
-def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, int]]:
-    """The messages in a text that is a JSON list or object, as an entry for the stack."""
-    if depth < MAX_DEPTH and text[:1] in ("[", "{"):
-        value = decode(text, literals=False)
-        if not isinstance(value, str):
-            yield value, key, depth + 1
+def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult]) -> None:
+    """Add what a decoded value holds that was found under the key; it recurses, but no deeper than `MAX_DEPTH`."""
+    if isinstance(value, dict):
+        mention = _mention(value, key)
+        if mention is not None:
+            found.append(mention)
+            return
+        for name in value if depth < MAX_DEPTH else ():
+            if name in CONTAINERS:
+                _read(value[name], name, depth + 1, found)
+    elif isinstance(value, list):
+        for each in value if depth < MAX_DEPTH else ():
+            _read(each, key, depth + 1, found)
+    elif isinstance(value, str) and value[:1] in _OPENING and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
+        held = decode(value, literals=False)
+        if depth < MAX_DEPTH and not isinstance(held, str):
+            _read(held, key, depth + 1, found)
 
 
 def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
     """The request or result that an object is; results first, since some also match a shape of a request."""
     candidates = _SHAPES.candidates(value, key)
     for shape in candidates:
-        if _matches(shape, value):
-            return _result(value, shape) if shape.is_result else _request(value, shape)
+        if shape.matches(value):
+            return shape.read(value)
     # A request without a usable name still counts as one: then calls are known to be missing.
     if key in _LISTS_OF_REQUESTS and _ANSWER_KEYS.isdisjoint(value):
         return ToolRequest("")
     # An object without candidates has none of these keys, since they are keys of shapes.
-    hollow = bool(candidates) and any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS)
-    return ToolRequest("") if hollow else None
+    if not candidates or _REQUEST_KEYS.isdisjoint(value):
+        return None
+    is_hollow = any(isinstance(value[each], dict) and value[each] for each in _REQUEST_KEYS & value.keys())
+    return ToolRequest("") if is_hollow else None
 
 
-def _matches(shape: MessageShape, value: dict[str, Any]) -> bool:
-    """Whether an object that was found where the shape may stand has it."""
-    for name, texts in shape.equals:
-        if value.get(name, "") not in texts:
-            return False
-    return all(value_at(value, path) is not None for path in shape.needs)
+class _ShapeReader:
+    """Reads objects of one shape; the functions that find its parts are made once.
+
+    Attributes:
+        number: its place in the order of the tables.
+        read: returns the request or result that an object of the shape is.
+    """
+
+    def __init__(self, number: int, shape: MessageShape) -> None:
+        self.number: Final = number
+        self.shape: Final = shape
+        self.read: Final[Callable[[dict[str, Any]], ToolRequest | ToolResult]] = (
+            self._result if shape.is_result else self._request
+        )
+        self._needs: Final = [first_of(path) for path in shape.needs]
+        self._call_id: Final = first_of(*shape.call_id)
+        self._name: Final = first_of(*shape.name)
+        self._payload: Final = first_of(*shape.payload)
+        self._errors: Final = [first_of(path) for path in shape.error]
+
+    def matches(self, value: dict[str, Any]) -> bool:
+        """Whether an object that was found where the shape may stand has it."""
+        for name, texts in self.shape.equals:
+            if value.get(name, "") not in texts:
+                return False
+        for needed in self._needs:  # noqa: SIM110 - a generator costs more than the look-ups
+            if needed(value) is None:
+                return False
+        return True
+
+    def _request(self, value: dict[str, Any]) -> ToolRequest:
+        payload = self._payload(value)
+        arguments = UNRECORDED if payload is None else decode_text(payload)
+        call_id = known_id(_text(self._call_id(value)))
+        # OpenInference for JavaScript joins the parallel calls of a streamed answer: `call_1call_2`, `{…}{…}` and the names.
+        if ("call_" in call_id[1:] and _JOINED_IDS.fullmatch(call_id)) or _is_joined(arguments):
+            return ToolRequest("")
+        return ToolRequest(_text(self._name(value)), call_id, arguments)
+
+    def _result(self, value: dict[str, Any]) -> ToolResult:
+        payload = self._payload(value)
+        taken = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
+        for error in self._errors:
+            taken.failed = taken.failed or _is_failure(error(value))
+        call_id, name = known_id(_text(self._call_id(value))), _text(self._name(value))
+        return ToolResult(call_id, name, UNRECORDED if payload is None else taken.value, taken.failed)
+
+
+_Shapes = tuple[_ShapeReader, ...]
+_NUMBER: Final = attrgetter("number")
 
 
 def _index_keys(shape: MessageShape) -> list[tuple[str, str]]:
@@ -120,58 +178,39 @@ class _ShapeIndex:
     """
 
     def __init__(self, shapes: Sequence[MessageShape]) -> None:
-        self._shapes: Final = shapes
-        self._by_key: Final[dict[str, list[int]]] = {}
-        self._by_text: Final[dict[str, dict[str, list[int]]]] = {}
-        self._within: Final[dict[str, list[int]]] = {}
+        self._by_key: Final[dict[str, _Shapes]] = {}
+        self._within: Final[dict[str, _Shapes]] = {}
+        by_text: dict[str, dict[str, _Shapes]] = {}
         for number, shape in enumerate(shapes):
+            reader = (_ShapeReader(number, shape),)
             if shape.within:
-                self._within.setdefault(shape.within, []).append(number)
+                self._within[shape.within] = self._within.get(shape.within, ()) + reader
                 continue
             for key, text in _index_keys(shape):
-                numbers = self._by_text.setdefault(key, {}).setdefault(text, []) if text else self._by_key.setdefault(key, [])
-                numbers.append(number)
+                found = by_text.setdefault(key, {}) if text else self._by_key
+                found[text or key] = found.get(text or key, ()) + reader
+        self._by_text: Final = tuple(by_text.items())
+        self._keys: Final = frozenset(self._by_key)
 
-    def candidates(self, value: dict[str, Any], key: str) -> Sequence[MessageShape]:
+    def candidates(self, value: dict[str, Any], key: str) -> _Shapes:
         """The shapes that the object may have, in the order of the tables, since it may have several; `key` holds it."""
-        numbers = [*self._within[key]] if key in self._within else []
-        for name, numbers_of in self._by_text.items():
+        found = self._within.get(key, ())
+        for name, shapes_of in self._by_text:
             text = value.get(name)
-            if isinstance(text, str) and text in numbers_of:
-                numbers += numbers_of[text]
-        if not self._by_key.keys().isdisjoint(value):
-            numbers += [number for held in self._by_key.keys() & value.keys() for number in self._by_key[held]]
-        return [self._shapes[number] for number in sorted(numbers)] if numbers else ()
+            if isinstance(text, str) and text in shapes_of:
+                found += shapes_of[text]
+        if not self._keys.isdisjoint(value):
+            for name in self._keys & value.keys():
+                found += self._by_key[name]
+        return found if len(found) < 2 else tuple(sorted(found, key=_NUMBER))
 
 
 _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 
 
-def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
-    payload = _first(value, shape.payload)
-    arguments = UNRECORDED if payload is None else decode_text(payload)
-    call_id = known_id(_text(value, shape.call_id))
-    # OpenInference for JavaScript joins the parallel calls of a streamed answer: `call_1call_2`, `{…}{…}` and the names.
-    if _JOINED_IDS.fullmatch(call_id) or _is_joined(arguments):
-        return ToolRequest("")
-    return ToolRequest(_text(value, shape.name), call_id, arguments)
-
-
 def _is_joined(arguments: Any) -> bool:
     """Whether they are several JSON objects in one text; code as text may hold `}{` as well, but seldom begins with `{`."""
-    return isinstance(arguments, str) and arguments[:1] == "{" and arguments[-1:] == "}" and "}{" in arguments
-
-
-def _result(value: dict[str, Any], shape: MessageShape) -> ToolResult:
-    payload = _first(value, shape.payload)
-    taken = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
-    failed = taken.failed or any(_is_failure(value_at(value, path)) for path in shape.error)
-    return ToolResult(
-        call_id=known_id(_text(value, shape.call_id)),
-        name=_text(value, shape.name),
-        result=UNRECORDED if payload is None else taken.value,
-        failed=failed,
-    )
+    return isinstance(arguments, str) and "}{" in arguments and arguments[0] == "{" and arguments[-1] == "}"
 
 
 def _is_failure(status: Any) -> bool:
@@ -181,19 +220,9 @@ def _is_failure(status: Any) -> bool:
     )
 
 
-def _first(value: dict[str, Any], paths: Iterable[str]) -> Any:
-    """The value at the first path where there is one, or None."""
-    for path in paths:
-        inner = value_at(value, path)
-        if inner is not None:
-            return inner
-    return None
-
-
-def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
-    """The same as text; "" for none."""
-    inner = _first(value, paths)
-    return str(inner) if isinstance(inner, (str, int)) else ""
+def _text(value: Any) -> str:
+    """A name or an id; "" for what is none."""
+    return str(value) if isinstance(value, (str, int)) else ""
 
 
 def known_id(text: Any) -> str:
@@ -203,40 +232,50 @@ def known_id(text: Any) -> str:
     return text[1:-1] if text[0] == '"' == text[-1] and len(text) > 2 else text
 
 
-def nested(flat: Mapping[str, Any], prefix: str) -> Any:
-    """Rebuild a flattened family of attributes: `{p}0.role`, `{p}0.tool_calls.1.name` become a list of objects.
+def nested(family: Mapping[str, Any]) -> Any:
+    """Rebuild a flattened family of attributes: `0.role`, `0.tool_calls.1.name` become a list of objects.
 
     Levels whose keys are all digits become lists; indices that are missing (attribute limits) close up.
     """
     root: dict[str, Any] = {}
-    for key in flat:
-        if key.startswith(prefix):
-            _place(root, key[len(prefix):].split("."), flat[key])  # fmt: skip
-    return _listed(root, 0)
+    numbered: list[tuple[dict[str, Any], str]] = []  # where objects are whose first key is a number, outer ones first
+    for key, value in family.items():
+        node, name = root, ""
+        for part in key.split(".", MAX_DEPTH):
+            child = node.get(name)
+            if not isinstance(child, dict):
+                child = node[name] = {}
+                if part.isdecimal():
+                    numbered.append((node, name))
+            node, name = child, part
+        node[name] = value if isinstance(value, str) else as_json(value)
+    for node, name in reversed(numbered):
+        child = node[name]
+        if isinstance(child, dict) and all(map(_is_number, child)):
+            node[name] = [child[number] for number in sorted(child, key=_in_order)]
+    return root.get("", {})
 
 
-def _place(node: dict[str, Any], parts: list[str], value: Any) -> None:
-    """Set a value in nested dictionaries; levels beyond `MAX_DEPTH` are left out."""
-    for part in parts[:-1][:MAX_DEPTH]:
-        child = node.get(part)
-        if not isinstance(child, dict):
-            child = node[part] = {}
-        node = child
-    node[parts[-1]] = value
-
-
-def _listed(node: Any, depth: int) -> Any:
-    """Turn dictionaries whose keys are all digits into lists, in the order of the numbers."""
-    if not isinstance(node, dict) or depth > MAX_DEPTH + 2:
-        return node
-    read = {key: _listed(value, depth + 1) if isinstance(value, dict) else value for key, value in node.items()}
-    if all(map(_is_number, read)) and read:
-        return [read[key] for key in sorted(read, key=lambda text: (len(text), text))]
-    return read
+def messages_by_number(parts: Sequence[tuple[str, Any]], *, after: str = "") -> dict[str, dict[str, Any]] | None:
+    """The parts of flattened messages by their numbers, in order; None if a part has no number, or one that is not after this."""
+    messages: dict[str, dict[str, Any]] = {}
+    for key, value in parts:
+        number, _, part = key.partition(".")
+        message = messages.get(number)
+        if message is None and _is_number(number) and _in_order(number) > _in_order(after):
+            message = messages[number] = {}
+        if message is None or not part:
+            return None
+        message[part] = value
+    return {number: messages[number] for number in sorted(messages, key=_in_order)}
 
 
 def _is_number(text: str) -> bool:
     return text.isdecimal() and text.isascii()
+
+
+def _in_order(number: str) -> tuple[int, str]:
+    return len(number), number
 
 
 # Keys under which an object holds messages, each with a key that must stand beside it: LangChain's runs, OpenAI's responses,

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
-from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, message_text, nested, read_messages
+from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, may_mention, message_text, nested, read_messages
+from otel_eval.conventions.messages import messages_by_number as numbered
 from otel_eval.conventions.table import Field, Side
-from otel_eval.conventions.values import SPACES, decode, json_list, unwrap
+from otel_eval.conventions.values import SPACES, decode, parse_json, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
@@ -182,27 +183,40 @@ def _listed(content: Any) -> list[Any]:
 
 
 _Mentions = Sequence[ToolRequest | ToolResult]
-_Flat = tuple[tuple[str, Any], ...]
 
 
-class _Read(NamedTuple):
-    """A list of messages that was parsed from JSON text.
+class _Known(NamedTuple):
+    """A history that was read.
 
     Attributes:
-        stem: the text without its last bracket: a longer history of the same conversation begins with it.
-        found: the tool requests and results in the list.
+        start: what a longer history of the same conversation begins with: the text without its last bracket, or all parts of
+            flattened messages.
+        found: the tool requests and results in the messages.
+        last: the number of the last of the flattened messages.
     """
 
-    stem: str = ""
+    start: Any
     found: _Mentions = ()
+    last: str = ""
 
+
+_NO_TEXT: Final = _Known("")
+_NO_PARTS: Final = _Known([])
 
 # Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
 _LITERAL_STEPS: Final = 5  # for each character of a Python literal
-_PART_STEPS: Final = 15  # for each attribute of flattened messages
 _NEW_PART_STEPS: Final = 30
 _NEW_EVENT_STEPS: Final = 100
 _MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value in it is visited
+_SHORT: Final = 4096  # characters: of longer texts, only what they add to earlier ones is read
+SEARCHED: Final = 32  # characters that are searched for words in a step
+# A message of text in these parts alone holds neither requests nor results.
+_PLAIN_PARTS: Final = frozenset({"role", "content", "finish_reason", "message.role", "message.content"})
+
+
+def may_mention_in(family: Mapping[str, Any]) -> bool:
+    """Whether flattened messages may hold a request or a result."""
+    return not _is_text(family) or any(key.partition(".")[2] not in _PLAIN_PARTS for key in family)
 
 
 class Histories:
@@ -215,9 +229,9 @@ class Histories:
 
     def __init__(self, steps: Steps) -> None:
         self._steps: Final = steps
-        self._texts: Final[dict[Hashable, _Read]] = {}
-        self._messages: Final[dict[_Flat, _Mentions]] = {}
-        self._events: Final[dict[tuple[str, _Flat], Sequence[tuple[Side, _Mentions]]]] = {}
+        self._known: Final[dict[Hashable, _Known]] = {}
+        self._messages: Final[dict[Hashable, _Mentions]] = {}
+        self._events: Final[dict[Hashable, Sequence[tuple[Side, _Mentions]]]] = {}
 
     def of_text(self, conversation: Hashable, text: str) -> _Mentions:
         """The tool requests and results in messages that are recorded as one text.
@@ -226,53 +240,55 @@ class Histories:
             conversation: a key; texts with equal keys are likely to continue one another.
             text: the attribute's value.
         """
-        known = self._texts.get(conversation)
-        read = self._continued(known, text) if known is not None and text.startswith(known.stem) else None
-        read = read or self._continued(_Read(), text)
-        if read is None:  # no list, an empty list, a list within a JSON string, or a Python literal
-            literals = text.startswith("[")
+        known = self._known.get(conversation)
+        if known is None and len(text) < _SHORT and not may_mention(text):
+            self._steps.take(len(text) // SEARCHED)
+            return ()
+        tail = text[len(known.start) :].strip(SPACES) if known and text.startswith(known.start) else ""
+        if known and tail == "]":
+            return known.found
+        added = self._parsed("[" + tail[1:]) if tail[:1] == "," else None  # the added elements as a list of their own
+        if not known or not added or not isinstance(added, list):
+            known, added = _NO_TEXT, self._parsed(text.strip(SPACES))
+        if isinstance(added, str):
+            literals = text.startswith("[")  # else a list within a JSON string
             self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
             return read_messages(decode(text, literals=literals))
-        self._texts[conversation] = read
-        return read.found
+        found = [*known.found, *read_messages(added, plain=True)]
+        self._steps.take(len(known.found))
+        if added and isinstance(added, list):
+            self._known[conversation] = _Known(text.rstrip(SPACES)[:-1], found)
+        return found
 
-    def _continued(self, known: _Read, text: str) -> _Read | None:
-        """Read only what the text adds to a known list that it begins with; None if the rest is not that of a list."""
-        tail = text[len(known.stem) :].strip(SPACES)
-        if known.stem:
-            if tail == "]":
-                return known
-            if tail[:1] != ",":
-                return None
-            tail = "[" + tail[1:]  # the added elements as a list of their own
-        self._steps.take(len(known.found) + _MESSAGE_STEPS * steps_of_text(tail))
-        messages = json_list(tail)
-        if not messages:
-            return None
-        return _Read(text.rstrip(SPACES)[:-1], [*known.found, *read_messages(messages, plain=True)])
+    def _parsed(self, text: str) -> Any:
+        self._steps.take(_MESSAGE_STEPS * steps_of_text(text))
+        return parse_json(text)
 
-    def of_family(self, attributes: Mapping[str, Any], prefix: str) -> _Mentions:
-        """The same for messages that are flattened into one attribute per part."""
-        messages: dict[str, dict[str, Any]] = {}
-        self._steps.take(_PART_STEPS * len(attributes))
-        for key, value in attributes.items():
-            if key.startswith(prefix):
-                number, _, part = key[len(prefix) :].partition(".")
-                if not (part and number.isdecimal() and number.isascii()):  # not numbered messages: read the family as a whole
-                    return read_messages(nested(attributes, prefix))
-                messages.setdefault(number, {})[part] = value
-        in_order = sorted(messages, key=lambda number: (len(number), number))
-        return [mention for number in in_order for mention in self._message(messages[number])]
+    def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
+        """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""
+        parts, known = [*family.items()], self._known.get(conversation, _NO_PARTS)
+        size = len(known.start)
+        added = numbered(parts[size:], after=known.last) if parts[:size] == known.start else None
+        if added is None:
+            known, added = _NO_PARTS, numbered(parts)
+        if added is None:
+            return read_messages(nested(family), plain=True)
+        found = [*known.found, *chain.from_iterable(map(self._message, added.values()))]
+        if added and _is_text(family):
+            self._known[conversation] = _Known(parts, found, next(reversed(added)))
+        return found
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
         """The requests and results in one flattened message; equal messages of text are read once."""
         if not _is_text(message):
-            return read_messages([nested(message, "")])
+            return read_messages([nested(message)], plain=True)
+        if _PLAIN_PARTS.issuperset(message):
+            return ()
         key = tuple(message.items())
         found = self._messages.get(key)
         if found is None:
             self._steps.take(_NEW_PART_STEPS * len(message))
-            found = self._messages[key] = read_messages([nested(message, "")], plain=True)
+            found = self._messages[key] = read_messages([nested(message)], plain=True)
         return found
 
     def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, _Mentions]]:
@@ -335,11 +351,11 @@ def finish_of_messages(
     Args:
         table: the table that recognised the model span.
         attributes: those of `table.finish_wanted`.
-        values: the output messages, as attributes hold them.
+        values: the output messages of attributes, decoded or as text.
         events: the span's events and log records.
     """
     held = chain(values, (output for event in events for output in output_of(event)))
-    return _finish(table, attributes, (text for each in held for text in _within(decode(each, literals=False))))
+    return _finish(table, attributes, (text for each in held for text in _within(each)))
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
@@ -364,7 +380,7 @@ def _texts(value: Any) -> list[str]:
 
 def _within(value: Any) -> Iterator[str]:
     """The finish reasons in output messages of any format."""
-    stack, looked = [value], 0
+    stack, looked = [decode(value, literals=False) if isinstance(value, str) else value], 0
     while stack and looked < _MOST:
         each, looked = stack.pop(), looked + 1
         if isinstance(each, list):

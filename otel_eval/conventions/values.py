@@ -11,9 +11,12 @@ import ast
 import json
 import math
 import re
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
+from operator import methodcaller
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import ANY, WRAPPERS, Wrapper
@@ -25,8 +28,9 @@ MAX_DEPTH: Final = 64
 _MAX_LITERAL: Final = 262_144
 _MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
-_NOT_OPENING: Final = all_but(b"{[(")
-_NOT_PARTS: Final = all_but(b"{[(,:")
+_NO_PARTS: Final = all_but(b"{[(,:")
+_NO_BRACKETS: Final = all_but(b"{[()]}")
+_LEVELS: Final = bytes.maketrans(b"{[()]}", b"\1\1\1\xff\xff\xff")  # as signed bytes: one level down, one level up
 SPACES: Final = " \t\n\r"  # JSON's
 _FIRST: Final = frozenset('{["-0123456789tfnNI')  # what a JSON value begins with; NaN and Infinity are Python's additions
 # Python's parser warns about an unknown escape, and a library must not print warnings about recorded content.
@@ -46,10 +50,10 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     """
     if not isinstance(value, str):
         return plain(value)
-    read = _json(value)
+    read = parse_json(value)
     # Some serialise twice: JSON text with JSON in it. Other text in JSON stays as it is: "1" is a string, not a number.
     if isinstance(read, str) and read is not value and read.lstrip()[:1] in ("{", "["):
-        inner = _json(read)
+        inner = parse_json(read)
         if inner is read and literals:
             inner = _literal(read)
         return inner if isinstance(inner, (dict, list)) else read
@@ -63,7 +67,7 @@ def decode_text(part: Any) -> Any:
     return decode(part) if isinstance(part, str) else part
 
 
-def _json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The JSON value of the text; the same text object if it is not JSON, or nests too deep."""
     written = text.strip(SPACES)
     if written[:1] not in _FIRST or _is_too_deep(text):
@@ -73,12 +77,6 @@ def _json(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return value if end == len(written) else text
-
-
-def json_list(text: str) -> list[Any] | None:
-    """Parse a JSON list; None for anything else, and for one that nests too deep."""
-    value = _json(text)
-    return value if isinstance(value, list) else None
 
 
 def _finite(text: str) -> float | str:
@@ -101,7 +99,7 @@ def _literal(text: str) -> Any:
 
 def _parsed(text: str) -> Any:
     """The value of a Python literal; the same text object if it is none."""
-    if len(text) > _MAX_LITERAL or _count(text, _NOT_PARTS) > _MAX_PARTS:
+    if len(text) > _MAX_LITERAL or len(text.encode("utf-8", "surrogatepass").translate(None, _NO_PARTS)) > _MAX_PARTS:
         return text
     if _is_too_deep(text) or _ODD_ESCAPE.search(text):
         return text
@@ -113,23 +111,11 @@ def _parsed(text: str) -> Any:
 
 def _is_too_deep(text: str) -> bool:
     """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, which errs on the safe side."""
-    # Most texts are short or have few brackets: counting them is much faster than walking through them.
-    if len(text) <= MAX_DEPTH or _opened(text) <= MAX_DEPTH:
+    if len(text) <= MAX_DEPTH:
         return False
-    depth = 0
-    for match in re.finditer(r"[\[\]{}()]", text):
-        depth += 1 if match[0] in _OPENING else -1
-        if depth > MAX_DEPTH:
-            return True
-    return False
-
-
-def _opened(text: str) -> int:
-    return _count(text, _NOT_OPENING)
-
-
-def _count(text: str, others: bytes) -> int:
-    return len(text.encode("utf-8", "surrogatepass").translate(None, others))
+    levels = text.encode("utf-8", "surrogatepass").translate(_LEVELS, _NO_BRACKETS)
+    # Most texts have few brackets: to count those that open is much faster than to add up the levels.
+    return levels.count(1) > MAX_DEPTH and max(accumulate(array("b", levels))) > MAX_DEPTH
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -199,6 +185,7 @@ def _tool_message(text: str) -> Unwrapped | None:
 TEXT_WRAPPERS: Final[Mapping[str, Callable[[str], Unwrapped | None]]] = {"langchain_text": _tool_message}
 
 _BLOCK_KEYS: Final = ("text", "json")
+_FIRST_KEYS: Final = frozenset(wrapper.needs[0][0] for wrapper in WRAPPERS.values())  # most values have none of them
 
 
 def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
@@ -253,8 +240,9 @@ def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
         return _blocks(value)
     if not isinstance(value, dict):
         return value
+    is_named = not _FIRST_KEYS.isdisjoint(value)
     for each in wrappers:
-        wrapper = WRAPPERS.get(each) if isinstance(each, str) else each
+        wrapper = each if not isinstance(each, str) else WRAPPERS.get(each) if is_named else None
         if wrapper is not None and _matches(value, wrapper):
             return _take_out(taken, value, wrapper)
     return value
@@ -314,6 +302,21 @@ def value_at(value: Any, path: str) -> Any:
         else:
             return None
     return value
+
+
+def first_of(*paths: str) -> Callable[[dict[str, Any]], Any]:
+    """A function that returns the value at the first of the dotted paths where an object has one, or None."""
+    if len(paths) == 1 and "." not in paths[0]:
+        return methodcaller("get", paths[0])
+
+    def first(value: dict[str, Any]) -> Any:
+        for path in paths:
+            inner = value_at(value, path)
+            if inner is not None:
+                return inner
+        return None
+
+    return first
 
 
 @cache  # bounded: the paths are those of tables

@@ -8,24 +8,38 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, MessageRow, Side
 from otel_eval.conventions.fields import NO_TABLE, ReadTable
-from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read_messages
-from otel_eval.conventions.model_calls import Histories
-from otel_eval.conventions.values import decode
-from otel_eval.interfaces import Steps, steps_of
+from otel_eval.conventions.messages import ToolRequest, ToolResult, may_mention, nested, read_messages
+from otel_eval.conventions.model_calls import SEARCHED, Histories, may_mention_in
+from otel_eval.conventions.values import SPACES, decode
+from otel_eval.interfaces import Steps, Wanted, copier, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.pairing import AgentMessages, SpanMessages, Window, fill, ids_of, join
+from otel_eval.trajectory.pairing import (
+    AgentMessages,
+    History,
+    SpanMessages,
+    Window,
+    fill,
+    history_of,
+    ids_of,
+    join,
+    lacks_result,
+)
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
+
+_NO_CALL: Final = ToolCall(name="")
+_call: Final = copier(ToolCall, "name", "arguments", "result", "error", "call_id", "failure_unknown")
 
 _SPAN_STEPS: Final = 50
 _EVENT_STEPS: Final = 40
-_PART_STEPS: Final = 30  # of a part of flattened messages
+_PART_STEPS: Final = 15  # of a part of flattened messages, and again of one that is read
 _JOIN_STEPS: Final = 10
 
 
@@ -36,10 +50,7 @@ class TraceMessages:
         self._read = read
         self._of_spans: dict[int, SpanMessages] = {}
         self._owns: dict[int, SpanMessages] = {}
-        self._of_agents: dict[int, AgentMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
-        self._steps_of: dict[int, list[int]] | None = None
-        self._models: dict[int, list[int]] | None = None
         self._histories = Histories(read.steps)
 
     def of_span(self, place: int) -> SpanMessages:
@@ -65,12 +76,14 @@ class TraceMessages:
         return known
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
-        """The output messages of the span's attributes, decoded."""
-        attributes = self._read.views[place].attributes(table.messages_wanted)
-        if not attributes:
-            return []
-        rows, steps = [row for row in table.convention.messages if row.side is Side.OUTPUT], self._read.steps
-        return [value for row in rows if (value := _row_value(row, attributes, table, steps)) is not None]
+        """The output messages of the span's attributes, decoded, without texts that cannot hold a finish reason."""
+        attributes, steps = self._read.views[place].attributes(table.messages_wanted[Side.OUTPUT]), self._read.steps
+        return [
+            _decoded(row, value, steps)
+            for row, value in _rows(table, Side.OUTPUT, attributes, steps)
+            # A key in JSON text could also hide in an escape.
+            if not isinstance(value, str) or "eason" in value or "\\u00" in value
+        ]
 
     def fill(self, drafts: list[ToolCallBuilder]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
@@ -84,12 +97,9 @@ class TraceMessages:
                     fill(messages, group, self._read.plan.needs, self._read.steps)
 
     def _misses(self, draft: ToolCallBuilder) -> bool:
-        needs = self._read.plan.needs
-        if "arguments" in needs and not named(draft.arguments):
-            return True
-        if "results" in needs and draft.result is UNRECORDED:
-            return True
-        return self._read.plan.wants_content_of_calls and not draft.call_id
+        plan = self._read.plan
+        lacks_arguments = "arguments" in plan.needs and not named(draft.arguments)
+        return lacks_arguments or lacks_result(draft, plan.needs) or (plan.wants_content_of_calls and not draft.call_id)
 
     def _nearest_of(self, agent: int) -> AgentMessages:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
@@ -106,25 +116,34 @@ class TraceMessages:
 
     def _of_steps(self, agent: int) -> AgentMessages:
         """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
-        if self._steps_of is None:
-            self._steps_of = {}
-            for place in self._read.agents:
-                self._steps_of.setdefault(self._read.agent_above[place], []).append(place)
-        models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of(step)]
+        models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of.get(step, ())]
         return self._joined(sorted(models, key=self._read.moment), [])
 
     def _of_agent(self, agent: int) -> AgentMessages:
-        known = self._of_agents.get(agent)
-        if known is None:
-            models = self._models_of(agent)
-            known = self._of_agents[agent] = self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
-        return known
+        models = self._models_of.get(agent, [])
+        return self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
+
+    @cached_property
+    def _models_of(self) -> dict[int, list[int]]:
+        """The places of model spans in order of time, by the agent above."""
+        return self._by_agent(sorted(self._read.models, key=self._read.moment))
+
+    @cached_property
+    def _steps_of(self) -> dict[int, list[int]]:
+        """The places of agent spans, by the agent above."""
+        return self._by_agent(self._read.agents)
+
+    def _by_agent(self, places: list[int]) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for place in places:
+            found.setdefault(self._read.agent_above[place], []).append(place)
+        return found
 
     def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> AgentMessages:
         found, of_agents = [self.of_span(place) for place in models], [self.of_span(place) for place in agents]
         for each in (*found, *of_agents):
-            self._read.steps.take(_JOIN_STEPS + len(each.requests) + len(each.earlier) + len(each.results))
-        return join(found, of_agents, windows)
+            self._read.steps.take(_JOIN_STEPS + len(each.requests))
+        return join(found, of_agents, windows, self._read.steps)
 
     def _windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model call of the agent.
@@ -139,39 +158,26 @@ class TraceMessages:
             for view, next_at in zip(views, after, strict=True)
         ]
 
-    def _models_of(self, agent: int) -> list[int]:
-        if self._models is None:
-            self._models = {}
-            for place in sorted(self._read.models, key=self._read.moment):
-                self._models.setdefault(self._read.agent_above[place], []).append(place)
-        return self._models.get(agent, [])
-
     def recover(self, models: list[int], agents: list[int]) -> list[tuple[int, ToolCall]]:
         """Calls of a run without tool spans, each with the place of the span that recorded it.
 
         Args:
-            models: places of the run's model spans in order of time.
+            models: places of the run's model calls in order of time.
             agents: places of the run's agent spans in order of time.
         """
-        outer = [place for place in models if not self._repeats(place)]
-        sources = outer if any(self.of_span(place).requests for place in outer) else [*outer, *agents]
-        requests: list[tuple[int, ToolRequest]] = []
-        seen: set[str] = set()
-        for place in sources:
-            for request in self._made(place, spans_expected=bool(models)):
-                if request.call_id not in seen:
-                    requests.append((place, request))
-                if request.call_id:
-                    seen.add(request.call_id)
-        if not requests:
+        sources = models if any(self.of_span(place).requests for place in models) else [*models, *agents]
+        made = [(place, each) for place in sources for each in self._made(place, spans_expected=bool(models))]
+        if not made:
             return []
-        messages = self._joined([*models, *agents], [])
-        ids = ids_of(messages, [(self.of_span(place), request) for place, request in requests])
-        _forget_uneven(messages, [(request.name, call_id) for (_, request), call_id in zip(requests, ids, strict=True)])
-        needs = self._read.plan.needs
+        first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
+        made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
+        history, needs = history_of(map(self.of_span, (*models, *agents)), self._read.steps), self._read.plan.needs
+        ids = [request.call_id for _, request in made]
+        if not all(ids):
+            ids = ids_of(self._joined([*models, *agents], []), [(self.of_span(place), request) for place, request in made])
+        _forget_uneven(history, [(request.name, call_id) for (_, request), call_id in zip(made, ids, strict=True)])
         return [
-            (place, _recovered(request, call_id, messages, needs))
-            for (place, request), call_id in zip(requests, ids, strict=True)
+            (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(made, ids, strict=True)
         ]
 
     def _made(self, place: int, *, spans_expected: bool) -> list[ToolRequest]:
@@ -181,125 +187,128 @@ class TraceMessages:
         were refused, or wait for an approval.
         """
         read, table, held = self._read, self._read.table(place), self.of_span(place)
+        if not held.requests:
+            return []
         agent = place if read.kinds[place] is Kind.AGENT else read.agent_above[place]
         requests = [each for each in held.requests if table.is_request(each.name)]
         if spans_expected and agent >= 0 and read.records_tools(agent):
             return [each for each in requests if each.call_id in held.executed]
         return requests
 
-    def _repeats(self, place: int) -> bool:
-        """Whether the model span describes the same model call as one around it (framework and client)."""
-        above = self._read.above[place]
-        return above >= 0 and self._read.kinds[above] is Kind.MODEL and self.of_span(above).recorded
-
 
 def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     """What one model call's messages hold, read from the spans below its own."""
     if not inner:
         return found
-    return SpanMessages(
+    merged = SpanMessages(
         requests=found.requests or [request for each in inner for request in each.requests],
-        earlier=found.earlier or [request for each in inner for request in each.earlier],
-        results=found.results or [result for each in inner for result in each.results],
         recorded=all(each.recorded for each in inner) and not found.broken,
         broken=found.broken,
     )
+    merged.put_off(lambda: found.history()[0] or [request for each in inner for request in each.history()[0]])
+    merged.put_off(lambda: found.history()[1] or [result for each in inner for result in each.history()[1]])
+    return merged
 
 
-def _forget_uneven(messages: AgentMessages, requests: list[tuple[str, str]]) -> None:
+def _forget_uneven(messages: History, requests: list[tuple[str, str]]) -> None:
     """Results without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
+    if not messages.without_id:
+        return
     requested = Counter(name for name, call_id in requests if call_id not in messages.results)
     for name in [name for name, results in messages.without_id.items() if len(results) != requested[name]]:
         del messages.without_id[name]
 
 
 def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
-    found = SpanMessages()
-    read.steps.take(_SPAN_STEPS)
-    view = read.views[place]
-    attributes = view.attributes(table.messages_wanted)
-    logs = read.logs(place)
-    for event in logs:
-        attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
-    first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
-    for row in table.convention.messages if attributes else ():
-        if not (row.key in attributes or row.key.endswith(".")):
-            continue
-        if row.side is not Side.OUTPUT:
-            found.add(row.side, _history(row, attributes, table, read.agent_above[place], histories), conclusive=row.conclusive)
-            continue
-        value = _row_value(row, attributes, table, read.steps)
-        if value is not None:
-            is_decoded = not isinstance(value, str) and not row.key.endswith(".")
-            messages = read_messages(_new_messages(value, first_new), plain=is_decoded)
-            found.add(row.side, messages, conclusive=row.conclusive)
-    for event in chain(view.events(), logs):
-        read.steps.take(_EVENT_STEPS)
+    found, steps = SpanMessages(), read.steps
+    steps.take(_SPAN_STEPS)
+    attributes = _attributes(read, place, table.messages_wanted[Side.OUTPUT])
+    for row, value in _rows(table, Side.OUTPUT, attributes, steps):
+        found.add(row.side, _read_output(row, value, attributes, table, steps), conclusive=row.conclusive)
+    found.put_off(partial(_read_history, read, place, table, histories))
+    for event in chain(read.views[place].events(), read.logs(place)):
+        steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             found.add(side, mentions, conclusive=True)
     return found
 
 
-def _history(
-    row: MessageRow, attributes: dict[str, Any], table: ReadTable, agent: int, histories: Histories
+def _read_history(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
+    """What the attributes hold of before the span. They are decoded only here: histories that are not needed take no memory."""
+    found: list[ToolRequest | ToolResult] = []
+    attributes = _attributes(read, place, table.messages_wanted[Side.HISTORY])
+    for row, value in _rows(table, Side.HISTORY, attributes, read.steps):
+        conversation = (read.agent_above[place], row.key)
+        if row.key.endswith("."):
+            found += histories.of_family(conversation, value)
+        else:
+            found += histories.of_text(conversation, value) if isinstance(value, str) else read_messages(value)
+    return found
+
+
+def _attributes(read: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
+    """The attributes of a span, and those of its log records that it has not itself; of equal keys the first one counts."""
+    attributes = read.views[place].attributes(wanted)
+    for event in read.logs(place):
+        attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
+    return attributes
+
+
+def _rows(table: ReadTable, side: Side, attributes: dict[str, Any], steps: Steps) -> Iterator[tuple[MessageRow, Any]]:
+    """The rows of a side, each with its value, or with its family by what follows the prefix, if that is recorded."""
+    is_family = not table.messages_wanted[side].keys.issuperset(attributes)
+    for row in table.convention.messages if attributes else ():
+        if row.side is not side:
+            continue
+        if not row.key.endswith("."):
+            value = table.recorded(attributes, row.key)
+            if value is not None and not (isinstance(value, str) and value.strip(SPACES) == "null"):
+                yield row, value
+        elif is_family:
+            steps.take(_PART_STEPS * len(attributes))
+            family = {key[len(row.key) :]: value for key, value in attributes.items() if key.startswith(row.key)}
+            if any(_shows_content(row.key, part) for part in family):
+                yield row, family
+
+
+def _shows_content(prefix: str, part: str) -> bool:
+    """Whether a part of flattened messages is there only where their content is captured."""
+    return part.rpartition(".")[2] not in ("role", "finish_reason") or "tool_call" in part or "tool_call" in prefix
+
+
+def _read_output(
+    row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable, steps: Steps
 ) -> Sequence[ToolRequest | ToolResult]:
     if row.key.endswith("."):
-        return histories.of_family(attributes, row.key) if _is_captured(attributes, row.key) else ()
-    value = _recorded(row, attributes, table)
-    if isinstance(value, str):
-        return histories.of_text((agent, row.key), value)
-    return () if value is None else read_messages(value)
+        if not may_mention_in(value):
+            return ()
+    elif isinstance(value, str) and not may_mention(value):
+        steps.take(len(value) // SEARCHED)
+        return ()
+    messages = _decoded(row, value, steps)
+    first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
+    if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
+        messages = messages[first_new:]  # some record the messages of earlier runs before their own
+    return read_messages(messages, plain=not isinstance(messages, str))
 
 
-def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable, steps: Steps) -> Any:
+def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
     if row.key.endswith("."):
-        steps.take(_PART_STEPS * len(attributes))
-        return nested(attributes, row.key) or None if _is_captured(attributes, row.key) else None
-    value = _recorded(row, attributes, table)
-    if value is None:
-        return None
+        steps.take(_PART_STEPS * len(value))
+        return nested(value)
     steps.take(steps_of(value))
     return decode(value, literals=False)
 
 
-def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
-    """The value of the row's own key; None where it is a word for none, or only a part of it is there."""
-    value = attributes.get(row.key)
-    if value is None:
-        return None
-    hidden = table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value)
-    return None if hidden else value
-
-
-def _is_captured(attributes: dict[str, Any], prefix: str) -> bool:
-    """Whether a flattened family of messages is there with more than what is there without their content."""
-    return not all(_says_nothing(key) for key in attributes if key.startswith(prefix))
-
-
-def _says_nothing(key: str) -> bool:
-    """Whether a part of flattened messages is there also where their content is not captured."""
-    return key.rpartition(".")[2] in ("role", "finish_reason") and "tool_call" not in key
-
-
-def _new_messages(value: Any, first_new: Any) -> Any:
-    """Without the messages of earlier runs that some record before their own."""
-    if isinstance(value, list) and isinstance(first_new, int) and first_new > 0:
-        return value[first_new:]
-    return value
-
-
-def _recovered(request: ToolRequest, call_id: str, messages: AgentMessages, needs: frozenset[str]) -> ToolCall:
+def _recovered(request: ToolRequest, call_id: str, messages: History, needs: frozenset[str]) -> ToolCall:
     result = messages.results.get(call_id) if call_id else None
     if result is None and messages.without_id.get(request.name):
         result = messages.without_id[request.name].pop(0)
     arguments = request.arguments if "arguments" in needs else UNRECORDED
     if arguments is not UNRECORDED and not named(arguments):
         arguments = {} if arguments in (None, "") else {"__value__": arguments}
-    return ToolCall(
-        name=request.name,
-        arguments=arguments,
-        result=result.result if result is not None and "results" in needs else UNRECORDED,
-        error=ToolError("_OTHER") if result is not None and result.failed else None,
-        call_id=request.call_id,
-        failure_unknown=result is None or (result.result is UNRECORDED and not result.failed),
-    )
+    recorded = UNRECORDED if result is None else result.result
+    failed = result is not None and result.failed
+    shown = recorded if "results" in needs else UNRECORDED
+    error = ToolError("_OTHER") if failed else None
+    return _call(_NO_CALL, request.name, arguments, shown, error, request.call_id, recorded is UNRECORDED and not failed)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from otel_eval.conventions import Side
@@ -16,110 +17,157 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
+_Mentions = Sequence[ToolRequest | ToolResult]
+
 
 @dataclass(slots=True)
 class SpanMessages:
     """What the messages of one span hold.
 
     Attributes:
-        requests: calls requested in the span; earlier: requests from before it; results: what came back.
+        requests: calls requested in the span.
         recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
         broken: a call was requested whose name was not recorded.
         executed: ids of calls whose result is in the span's own output, because the model's provider ran the tool.
     """
 
     requests: list[ToolRequest] = field(default_factory=list)
-    earlier: list[ToolRequest] = field(default_factory=list)
-    results: list[ToolResult] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
     executed: set[str] = field(default_factory=set)
+    _others: list[_Mentions | Callable[[], _Mentions]] = field(default_factory=list)
+    _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
 
-    def add(self, side: Side, mentions: Sequence[ToolRequest | ToolResult], *, conclusive: bool) -> None:
+    def add(self, side: Side, mentions: _Mentions, *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
-        requests = [each for each in mentions if isinstance(each, ToolRequest)]
-        results = [each for each in mentions if isinstance(each, ToolResult)] if len(requests) < len(mentions) else []
-        self.results += results
         if side is not Side.OUTPUT:
-            self.earlier += [each for each in requests if each.name or each.call_id]
+            self._others.append(mentions)
             return
-        self.executed.update(each.call_id for each in results if each.call_id)
-        self.requests += [each for each in requests if each.name]
-        self.broken = self.broken or not all(each.name for each in requests)
+        for each in mentions:
+            if isinstance(each, ToolResult):
+                self._others.append((each,))
+                self.executed.update([each.call_id] if each.call_id else [])
+            elif each.name:
+                self.requests.append(each)
+            else:
+                self.broken = True
         self.recorded = not self.broken and (self.recorded or conclusive)
 
+    def put_off(self, read: Callable[[], _Mentions]) -> None:
+        """Add messages from before the span, which are read when they are first needed."""
+        self._others.append(read)
 
+    def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
+        """The requests from before the span, and the results that came back."""
+        if self._history is None:
+            earlier: list[ToolRequest] = []
+            results: list[ToolResult] = []
+            for other in self._others:
+                for each in other() if callable(other) else other:
+                    if isinstance(each, ToolResult):
+                        results.append(each)
+                    elif each.name or each.call_id:
+                        earlier.append(each)
+            self._history = earlier, results
+        return self._history
+
+
+_SPAN_STEPS: Final = 10
 _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
 
 @dataclass(slots=True)
-class AgentMessages:
-    """The messages of one agent: requests in order, each once, and results.
+class History:
+    """What the messages of several spans hold beside the requests in their outputs.
 
     Attributes:
-        windows: identity of a request → when the calls it asks for can have started.
-        by_name: see `of_tool`, before which all requests must be there.
+        earlier, results: by call id; the first of each.
+        without_id: results without ids by the tool's name, in order.
     """
 
-    requests: list[ToolRequest] = field(default_factory=list)
-    by_id: dict[str, ToolRequest] = field(default_factory=dict)
+    earlier: dict[str, ToolRequest] = field(default_factory=dict)
     results: dict[str, ToolResult] = field(default_factory=dict)
     without_id: dict[str, list[ToolResult]] = field(default_factory=dict)
-    windows: dict[int, Window] = field(default_factory=dict)
-    by_name: dict[str, Requests] | None = None
+
+
+def history_of(spans: Iterable[SpanMessages], steps: Steps) -> History:
+    """What the spans hold beside the requests in their outputs; the first span counts first."""
+    found = History()
+    longest: list[ToolResult] = []
+    for span in spans:
+        earlier, results = span.history()
+        steps.take(_SPAN_STEPS + len(earlier) + len(results))
+        for request in earlier:
+            if request.call_id:
+                found.earlier.setdefault(request.call_id, request)
+        for result in results:
+            if result.call_id:
+                found.results.setdefault(result.call_id, result)
+        longest = max(longest, results, key=len)
+    # Each request repeats the whole history, so the longest one holds every result once.
+    for result in longest:
+        if not result.call_id and result.name:
+            found.without_id.setdefault(result.name, []).append(result)
+    return found
+
+
+@dataclass(slots=True)
+class AgentMessages:
+    """The messages of one agent: requests, each once, and what else its spans hold, which is read when it is needed.
+
+    Attributes:
+        spans: those that hold the messages.
+        steps: those that are left for the evaluation.
+        by_id, by_name: the requests by their ids, and by the tool's name; those that only a history holds are none of these.
+    """
+
+    spans: Sequence[SpanMessages]
+    steps: Steps
+    by_id: dict[str, ToolRequest] = field(default_factory=dict)
+    by_name: dict[str, Requests] = field(default_factory=dict)
+    _history: History | None = None
 
     def add_requests(self, requests: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
         for each in requests:
-            self.windows.setdefault(id(each), window)
             if each.call_id in self.by_id:
                 continue
             if each.call_id:
                 self.by_id[each.call_id] = each
-            self.requests.append(each)
+            self.by_name.setdefault(each.name, Requests()).add(each, window)
 
-    def of_tool(self, name: str) -> Requests:
-        """The requests of a tool; those that only a call's id made known are no further ones."""
-        if self.by_name is None:
-            self.by_name = {}
-            for request in self.requests:
-                self.by_name.setdefault(request.name, Requests()).add(request, self.windows.get(id(request), _ANY_TIME))
-        return self.by_name.get(name) or Requests()
+    def of_id(self, call_id: str) -> ToolRequest | None:
+        """The request with the id, also one that only a history holds."""
+        return self.by_id.get(call_id) or self.history().earlier.get(call_id)
+
+    def history(self) -> History:
+        """What the spans hold beside the requests."""
+        if self._history is None:
+            self._history = history_of(self.spans, self.steps)
+        return self._history
 
     def __bool__(self) -> bool:
-        return bool(self.requests or self.by_id or self.results or self.without_id)
+        return bool(self.by_name or self.history().earlier or self.history().results or self.history().without_id)
 
 
-def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window] = ()) -> AgentMessages:
+def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps) -> AgentMessages:
     """What an agent's model spans and its own span hold, together.
 
     Args:
         models: the messages of the model spans, in order of time.
         agents: those of the agent's span.
         windows: for each model span, when the calls it asks for can have started.
+        steps: those that are left for the evaluation.
     """
-    messages = AgentMessages()
-    spans = (*models, *agents)
+    messages = AgentMessages([*models, *agents], steps)
     for span, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
         # Of requests that are not all known, the order is not known.
         messages.add_requests(span.requests, _NEVER if span.broken else window)
     # A request without an id cannot be distinguished from its repetition, so only one kind of span is read for them.
-    without_id_too = not messages.requests
+    without_id_too = not messages.by_name
     for span in agents:
         messages.add_requests(span.requests if without_id_too else [request for request in span.requests if request.call_id])
-    for span in spans:
-        for request in span.earlier:
-            if request.call_id:
-                messages.by_id.setdefault(request.call_id, request)
-        for result in span.results:
-            if result.call_id:
-                messages.results.setdefault(result.call_id, result)
-    # Each request repeats the whole history, so the longest one holds every result once.
-    longest = max((span.results for span in spans), key=len, default=[])
-    for result in longest:
-        if not result.call_id and result.name:
-            messages.without_id.setdefault(result.name, []).append(result)
     return messages
 
 
@@ -130,13 +178,13 @@ def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolReq
     no later history holds it.
     """
     own = {request.call_id for _, request in requests}
-    if "" not in own:
-        return [request.call_id for _, request in requests]
     repeated: dict[tuple[str, str], deque[str]] = {}
-    for call_id, earlier in joined.by_id.items():
+    for call_id, earlier in {**joined.by_id, **joined.history().earlier, **joined.by_id}.items():
         if call_id not in own:
             repeated.setdefault(_content(earlier), deque()).append(call_id)
-    known: dict[int, set[str]] = {id(span): {each.call_id for each in span.earlier} for span, _ in requests}
+    if not repeated:
+        return [request.call_id for _, request in requests]
+    known: dict[int, set[str]] = {id(span): {each.call_id for each in span.history()[0]} for span, _ in requests}
     return [
         request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)]) for span, request in requests
     ]
@@ -168,23 +216,29 @@ def fill(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozense
     for (name, _), group in groups.items():
         taken = {claimed[draft.place] for draft in group if draft.place in claimed}
         waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, request in pair(messages.of_tool(name), waiting, taken, steps) if waiting else ():
+        for draft, request in pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ():
             _take(draft, request, needs)
-        results = messages.without_id.get(name, [])
+        is_lacking = any(lacks_result(draft, needs) for draft in group)
+        results = messages.history().without_id.get(name, []) if is_lacking else []
         if len(results) == len(group):
             for draft, result in zip(group, results, strict=True):
-                _take_result(draft, result, needs)
+                if lacks_result(draft, needs):
+                    draft.result = result.result
     for draft in drafts:
-        found = messages.results.get(draft.call_id) if draft.call_id else None
-        if found is not None:
-            _take_result(draft, found, needs)
+        if draft.call_id and lacks_result(draft, needs) and (found := messages.history().results.get(draft.call_id)):
+            draft.result = found.result
+
+
+def lacks_result(draft: ToolCallBuilder, needs: frozenset[str]) -> bool:
+    """Whether results are needed and no span of the call recorded its own."""
+    return draft.result is UNRECORDED and "results" in needs
 
 
 def _claim_by_id(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
     """Place of a call → the request with its id."""
     claimed: dict[int, int] = {}
     for draft in drafts:
-        request = messages.by_id.get(draft.call_id) if draft.call_id else None
+        request = messages.of_id(draft.call_id) if draft.call_id else None
         if request is not None and request.name in ("", draft.name):
             claimed[draft.place] = id(request)
             _take(draft, request, needs)
@@ -195,11 +249,6 @@ def _take(draft: ToolCallBuilder, request: ToolRequest, needs: frozenset[str]) -
     if "arguments" in needs and not named(draft.arguments) and request.arguments is not UNRECORDED:
         draft.arguments = request.arguments
     draft.call_id = draft.call_id or request.call_id
-
-
-def _take_result(draft: ToolCallBuilder, result: ToolResult, needs: frozenset[str]) -> None:
-    if "results" in needs and draft.result is UNRECORDED:
-        draft.result = result.result
 
 
 Window = tuple[int, int | None]
@@ -221,8 +270,7 @@ class Requests:
     in_order: list[ToolRequest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
-    _by_arguments: dict[Hashable, list[int]] | None = None
-    _by_value: dict[Hashable, list[int]] | None = None
+    _indices: dict[bool, dict[Hashable, list[int]]] = field(default_factory=dict)
 
     def add(self, request: ToolRequest, window: Window) -> None:
         """Add one."""
@@ -230,24 +278,15 @@ class Requests:
         self.in_order.append(request)
         self.windows.append(window)
 
-    def with_arguments(self, key: Hashable) -> Sequence[int]:
-        """The places of those with arguments that `frozen` makes equal to the key."""
-        if self._by_arguments is None:
-            self._by_arguments = self._index(lambda arguments: [arguments])
-        return self._by_arguments.get(key, ())
-
-    def with_value(self, key: Hashable) -> Sequence[int]:
-        """The same of those that have such a value among their arguments."""
-        if self._by_value is None:
-            self._by_value = self._index(lambda arguments: arguments.values())
-        return self._by_value.get(key, ())
-
-    def _index(self, parts: Callable[[dict[str, Any]], Any]) -> dict[Hashable, list[int]]:
-        found: dict[Hashable, list[int]] = {}
-        for place, request in enumerate(self.in_order):
-            for key in map(frozen, parts(request.arguments) if isinstance(request.arguments, dict) else ()):
-                found.setdefault(key, []).append(place)
-        return found
+    def places_of(self, key: Hashable, *, is_part: bool) -> Sequence[int]:
+        """The places of those with arguments that `frozen` makes equal to the key, or with such a value among them."""
+        if is_part not in self._indices:
+            index = self._indices[is_part] = {}
+            for place, request in enumerate(self.in_order):
+                arguments = request.arguments if isinstance(request.arguments, dict) else {}
+                for value in arguments.values() if is_part else [request.arguments]:
+                    index.setdefault(frozen(value), []).append(place)
+        return self._indices[is_part].get(key, ())
 
 
 def pair(
@@ -263,9 +302,9 @@ def pair(
     """
     gone = {requests.places[each] for each in taken if each in requests.places}
     is_order_known = len(gone) == len(taken)
-    for fits, places in ((named, requests.with_arguments), (_is_bare, requests.with_value)):
+    for fits, is_part in ((named, False), (_is_bare, True)):
         steps.take(_STEPS * len(waiting))
-        found = _first_left(waiting, fits, places, gone)
+        found = _first_left(waiting, fits, partial(requests.places_of, is_part=is_part), gone)
         yield from ((draft, requests.in_order[found[draft.place]]) for draft in waiting if draft.place in found)
         waiting = [draft for draft in waiting if draft.place not in found]
     if len(waiting) != len(requests.in_order) - len(gone):

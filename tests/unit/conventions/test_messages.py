@@ -17,7 +17,7 @@ from otel_eval.conventions.messages import (
     _SHAPES,
     ToolRequest,
     ToolResult,
-    _matches,
+    may_mention,
     message_text,
     nested,
     read_messages,
@@ -30,10 +30,10 @@ from otel_eval.interfaces import SpanEvent
 ARGUMENTS = {"city": "Oslo"}
 TEXT = json.dumps(ARGUMENTS)
 FLAT = {
-    "llm.output_messages.0.message.role": "assistant",
-    "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
-    "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "look",
-    "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": TEXT,
+    "0.message.role": "assistant",
+    "0.message.tool_calls.0.tool_call.id": "c1",
+    "0.message.tool_calls.0.tool_call.function.name": "look",
+    "0.message.tool_calls.0.tool_call.function.arguments": TEXT,
 }
 
 
@@ -57,8 +57,8 @@ FLAT = {
         {"toolCallId": "c1", "toolName": "look", "input": TEXT},
         {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c1", "toolName": "look", "args": ARGUMENTS}]},
         {"choices": [{"message": {"tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": TEXT}}]}}]},
-        nested(FLAT, "llm.output_messages."),
-        nested({"g.0.tool_calls.0.name": "look", "g.0.tool_calls.0.arguments": TEXT, "g.0.tool_calls.0.id": "c1"}, "g."),
+        nested(FLAT),
+        nested({"0.tool_calls.0.name": "look", "0.tool_calls.0.arguments": TEXT, "0.tool_calls.0.id": "c1"}),
     ],
 )
 def test_a_call_is_read_from_every_format(message: Any):
@@ -171,7 +171,7 @@ def test_events_hold_messages_too(event: SpanEvent, side: Side, mention: Any):
 
 def test_dropped_places_of_a_flattened_family_close_up():
     """Attribute limits drop the oldest keys."""
-    assert nested({"p.2.role": "tool", "p.10.role": "user"}, "p.") == [{"role": "tool"}, {"role": "user"}]
+    assert nested({"2.role": "tool", "10.role": "user"}) == [{"role": "tool"}, {"role": "user"}]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +287,53 @@ def _by_every_shape(value: dict[str, Any], key: str) -> MessageShape | None:
     return None
 
 
+def _example(shape: MessageShape, text: str) -> dict[str, Any]:
+    """An object that has the shape, and as little as possible beside it."""
+    value: dict[str, Any] = {name: text if text in texts else texts[0] for name, texts in shape.equals}
+    for path in shape.needs:
+        *above, last = path.split(".")
+        node = value
+        for part in above:
+            node = node.setdefault(part, {})
+        node[last] = "x"
+    return value
+
+
+TEXTS = [(shape, text) for shape in (*REQUESTS, *RESULTS) for _, texts in shape.equals or [("", ("",))] for text in texts]
+
+
+@pytest.mark.parametrize("write", [json.dumps, repr, lambda value: json.dumps(json.dumps(value))])
+@pytest.mark.parametrize(("shape", "text"), TEXTS)
+def test_a_text_that_holds_a_shape_is_known_by_its_words(shape: MessageShape, text: str, write: Any) -> None:
+    """Texts without them are not decoded."""
+    value = _example(shape, text)
+    written = write({shape.within: [value]} if shape.within else [value])
+    assert read_messages(written)
+    assert may_mention(written)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"type": "t\\u006f\\u006fl_call", "name": "look"}]',
+        "[{'type': 't\\x6f\\x6fl_call', 'name': 'look'}]",
+        "[{'type': 't\\157ol_call', 'name': 'look'}]",
+        "[{'type': 't\\N{LATIN SMALL LETTER O}ol_call', 'name': 'look'}]",
+        '[{"toolCalls": [{}]}]',
+        '[{"tool_calls": [{}]}]',
+    ],
+)
+def test_words_behind_escapes_are_decoded(text: str) -> None:
+    """And requests that only their list shows."""
+    assert may_mention(text)
+    assert read_messages(text)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '[{"role": "user", "content": "Use a tool for that function: tools (tool_args)"}]'])
+def test_texts_that_only_speak_of_tools_are_not_decoded(text: str) -> None:
+    assert not may_mention(text)
+
+
 def test_the_index_finds_the_shape_that_trying_every_shape_finds() -> None:
     rng = random.Random(5)
     keys = _keys_of_shapes()
@@ -310,12 +357,12 @@ def test_the_index_finds_the_shape_that_trying_every_shape_finds() -> None:
         value = {name: rng.choice([*keys[name], *inner]) for name in chosen}
         key = rng.choice(["", "parts", "tool_calls", "content"])
         expected = _by_every_shape(value, key)
-        found = next((each for each in _SHAPES.candidates(value, key) if _matches(each, value)), None)
-        assert found is expected, (value, key)
+        found = next((each for each in _SHAPES.candidates(value, key) if each.matches(value)), None)
+        assert (found and found.shape) is expected, (value, key)
         seen[expected.source if expected else "none"] += 1
     assert seen.keys() >= {shape.source for shape in (*REQUESTS, *RESULTS)}, "every shape came up"
 
 
-@pytest.mark.parametrize("key", _REQUEST_KEYS)
+@pytest.mark.parametrize("key", sorted(_REQUEST_KEYS))
 def test_an_object_with_a_key_of_requests_has_candidates(key: str) -> None:
     assert _SHAPES.candidates({key: {}}, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -44,13 +45,37 @@ def test_texts_that_go_on_like_earlier_ones_are_read_like_others(given: list[tup
         assert [*histories.of_text("one", text)] == read_messages(text)
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["p.0.role", "p.0.name", "p.1.role", "p.x", "p.1", "q"]), NAMES | st.integers())))
+@given(st.lists(st.dictionaries(st.sampled_from(["0.role", "0.name", "1.role", "x", "1"]), NAMES | st.integers())))
 def test_flattened_messages_are_read_like_others(given: list[dict[str, Any]]) -> None:
     """Also where their parts are no numbers."""
     histories = Histories(Steps())
     for attributes in given:
         calls = {f"{key}.tool_calls.0.name": value for key, value in attributes.items()}
-        assert [*histories.of_family(calls, "p.")] == read_messages(nested(calls, "p."))
+        assert [*histories.of_family("one", calls)] == read_messages(nested(calls))
+
+
+def flattened(messages: list[Any]) -> dict[str, Any]:
+    """The parts of messages, as OpenInference and OpenLLMetry record them."""
+    found: dict[str, Any] = {}
+    for place, message in enumerate(each if isinstance(each, dict) else {"content": each} for each in messages):
+        for key, value in message.items():
+            parts = enumerate(value) if isinstance(value, list) else ()
+            found |= {f"{place}.{key}.{at}.{name}": part[name] for at, part in parts for name in part}
+            found |= {} if isinstance(value, list) else {f"{place}.{key}": value}
+    return found
+
+
+ORDERS = st.sampled_from([list, lambda parts: reversed([*parts]), lambda parts: sorted(parts, key=itemgetter(0))])
+
+
+@given(st.lists(st.tuples(st.lists(MESSAGES, max_size=4), ORDERS, st.booleans()), max_size=6))
+def test_flattened_histories_that_go_on_like_earlier_ones_are_read_like_others(given: list[tuple[list[Any], Any, bool]]) -> None:
+    """Whatever the order of their parts."""
+    histories, messages = Histories(Steps()), []
+    for more, order, anew in given:
+        messages = more if anew else messages + more
+        family = dict(order(flattened(messages).items()))
+        assert [*histories.of_family("one", family)] == read_messages(nested(family))
 
 
 EVENTS = st.sampled_from(["gen_ai.choice", "gen_ai.assistant.message", "gen_ai.tool.message", "other"])

@@ -176,6 +176,7 @@ CHAT = {OP: "chat", "gen_ai.output.messages": '[{"role": "assistant", "parts": [
     [
         ("opentelemetry.instrumentation.openai_v2", {OP: "chat"}, False),
         ("opentelemetry.instrumentation.openai_v2", CHAT, True),
+        ("opentelemetry.instrumentation.openai_v2", {**CHAT, "gen_ai.output.messages": " null"}, False),
         ("my.agent", {OP: "chat"}, False),
         ("my.agent", {OP: "invoke_agent"}, False),
         ("agent_framework", {OP: "invoke_agent"}, True),
