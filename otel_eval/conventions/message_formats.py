@@ -92,6 +92,11 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         payload=("arguments", "args", "input"),
         within="tool_calls",
     ),
+    # Its name is empty, so that the calls of the model are known to be incomplete.
+    MessageShape(
+        "Any of these without the content (azure-ai-projects 2.10 leaves the id alone)",
+        equals=(("type", ("tool_call", "tool_use", "function_call")),),
+    ),
 )
 
 _RESULTS: Final[tuple[MessageShape, ...]] = (

@@ -235,7 +235,9 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
     for event in chain(view.events(), logs):
         read.steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
-            found.add(side, mentions, conclusive=True)
+            found.add(side, mentions, conclusive=table.convention.conclusive_events)
+    if table.convention.positional_ids:
+        found.forget_positional_ids()
     return found
 
 

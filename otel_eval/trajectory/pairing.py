@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.conventions import Side
-from otel_eval.conventions.messages import ToolRequest, ToolResult
+from otel_eval.conventions.messages import ToolRequest, ToolResult, without_positional_id
 from otel_eval.conventions.values import frozen
 from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
@@ -47,6 +47,12 @@ class SpanMessages:
         self.requests += [each for each in requests if each.name]
         self.broken = self.broken or not all(each.name for each in requests)
         self.recorded = not self.broken and (self.recorded or conclusive)
+
+    def forget_positional_ids(self) -> None:
+        """Remove ids that consist of a tool's name and a number, since those of later calls are the same."""
+        self.requests = [*map(without_positional_id, self.requests)]
+        self.earlier = [*map(without_positional_id, self.earlier)]
+        self.results = [*map(without_positional_id, self.results)]
 
 
 _ANY_TIME: Final[Window] = (0, None)

@@ -279,6 +279,15 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
+GOOGLE_GENAI: Final = replace(
+    GEN_AI,
+    name="google_genai",
+    source="opentelemetry-instrumentation-google-genai 1.3b0 message.py: Gemini gives no ids, so a request in messages gets the "
+    "name of the tool and its position in the message; E",
+    scopes=("opentelemetry.instrumentation.google_genai*",),
+    positional_ids=True,
+)
+
 ANTHROPIC: Final = replace(
     GEN_AI,
     name="anthropic_client",
@@ -315,6 +324,7 @@ DIALECTS: Final = (
     AGENT_FRAMEWORK,
     SEMANTIC_KERNEL,
     MODEL_CLIENTS,
+    GOOGLE_GENAI,
     ANTHROPIC,
 )
 
