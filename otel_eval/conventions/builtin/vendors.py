@@ -98,6 +98,14 @@ AGNO: Final = replace(
     failures_in_results=True,
 )
 
+MCP_CLIENT: Final = replace(
+    TRACELOOP,
+    name="traceloop_mcp",
+    source="opentelemetry-instrumentation-mcp 0.62.4: calls of an MCP client, with their request and response as objects; E",
+    scopes=("opentelemetry.instrumentation.mcp*",),
+    wrappers=("mcp_request", "mcp_response", *TRACELOOP.wrappers),
+)
+
 LLAMA_INDEX: Final = replace(
     TRACELOOP,
     name="traceloop_llama_index",
@@ -142,7 +150,7 @@ GOOGLE_GENAI: Final = replace(
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
 )
 
-OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
+OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, MCP_CLIENT, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
 
 
 LANGFUSE: Final = Convention(
