@@ -1,11 +1,11 @@
-"""Tracing SDKs that record what their own integrations and decorators see: MLflow, Laminar, Langtrace, Weave and AgentOps."""
+"""Tracing SDKs with integrations and decorators of their own: MLflow, Laminar, Langtrace, Weave, AgentOps and OpenLIT."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, OPERATION, by_kind, with_fields
+from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, by_kind, with_fields
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -161,4 +161,35 @@ AGENTOPS: Final = replace(
     agent_span_name=("*.agent", "*.workflow", "*"),
     errors=(Mark("tool.status", "error"),),
     wrappers=("python_call",),
+)
+
+OPENLIT: Final = replace(
+    GEN_AI,
+    name="openlit",
+    source="openlit 1.34 (no span of a tool with LangChain 1; names and ids of several calls in one text), 1.45 (spans of tools; "
+    "a result of LangChain is the text of its message); E",
+    scopes=("openlit*",),
+    wrappers=("langchain_text",),
+    placeholders=DEFAULT_WORKFLOW,
+    agent_span_name=("invoke_agent *",),
+    tool_spans=False,
+)
+
+OPENLIT_STREAMED: Final = replace(
+    OPENLIT,
+    name="openlit_streamed",
+    source="openlit 1.45: streamed answers, also of the Responses API, hold all calls; E",
+    rules=(
+        *(rule for rule in GEN_AI.rules if rule.kind is not Kind.MODEL),
+        Rule(Kind.MODEL, "gen_ai.request.stream", "true"),
+    ),
+)
+
+OPENLIT_RESPONSES: Final = replace(
+    OPENLIT,
+    name="openlit_responses",
+    source="openlit 1.45 instrumentation/openai/utils.py: of several calls in an answer of the Responses API only the last one "
+    "is recorded; E",
+    rules=(Rule(Kind.MODEL, "openai.api.type", "responses"),),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
 )

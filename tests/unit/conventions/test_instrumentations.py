@@ -312,3 +312,12 @@ def test_a_tool_whose_span_names_its_class_leaves_the_calls_unknown():
     run = outermost(spans, Plan())
     assert run.calls == ()
     assert run.calls_unknown
+
+
+def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
+    """OpenLIT records those of OpenAI's Responses API so."""
+    model = {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [
+        {"type": "tool_call", "id": "fc_2", "name": "weather", "arguments": OSLO}]}])}  # fmt: skip
+    for more, unknown in (({"openai.api.type": "responses"}, True), ({"openai.api.type": "chat_completions"}, False)):
+        spans = trace("openlit.instrumentation.openai", ("r", "", "travel", {}), ("m", "r", "chat gpt-4o", {**model, **more}))
+        assert bool(outermost(spans, Plan()).calls_unknown) is unknown
