@@ -92,6 +92,11 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         payload=("arguments", "args", "input"),
         within="tool_calls",
     ),
+    # Its name is empty, so that the calls of the model are known to be incomplete.
+    MessageShape(
+        "Any of these without the content (azure-ai-projects 2.10 leaves the id alone)",
+        equals=(("type", ("tool_call", "tool_use", "function_call")),),
+    ),
 )
 
 _RESULTS: Final[tuple[MessageShape, ...]] = (
@@ -252,6 +257,11 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     ),
     # The content alone, as Mastra records the result of an MCP tool.
     "mcp_content": Wrapper((("content", list),), ("content",), only=frozenset({"content"})),
+    # A request to an MCP client and its answer, as OpenLLMetry records them.
+    "mcp_request": Wrapper((("tool_name", str), ("arguments", ANY)), ("arguments",), only=frozenset({"tool_name", "arguments"})),
+    "mcp_response": Wrapper(
+        (("result", ANY),), ("result",), only=frozenset({"result", "is_error"}), error="is_error", failed="true"
+    ),
     # Strands for TypeScript puts what is no object into one.
     "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from otel_eval.conventions.message_formats import CONTAINERS, REQUESTS, RESULT_WRAPPERS, RESULTS, MessageShape
 from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, first_of, unwrap_decoded
@@ -230,6 +230,18 @@ def known_id(text: Any) -> str:
     if not isinstance(text, str) or text in NO_ID:
         return ""
     return text[1:-1] if text[0] == '"' == text[-1] and len(text) > 2 else text
+
+
+_POSITIONAL_ID: Final = re.compile(r"(.+)_\d+", re.DOTALL)
+_Mention = TypeVar("_Mention", bound=ToolRequest | ToolResult)
+
+
+def without_positional_id(mention: _Mention) -> _Mention:
+    """The mention without an id that consists of the tool's name and a number; a result gets the name from it."""
+    found = _POSITIONAL_ID.fullmatch(mention.call_id)
+    if found is None or mention.name not in ("", found[1]):
+        return mention
+    return replace(mention, name=found[1], call_id="")
 
 
 def nested(family: Mapping[str, Any]) -> Any:

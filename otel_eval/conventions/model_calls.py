@@ -185,7 +185,7 @@ def _listed(content: Any) -> list[Any]:
 _Mentions = Sequence[ToolRequest | ToolResult]
 
 
-class _Known(NamedTuple):
+class _KnownHistory(NamedTuple):
     """A history that was read.
 
     Attributes:
@@ -200,8 +200,8 @@ class _Known(NamedTuple):
     last: str = ""
 
 
-_NO_TEXT: Final = _Known("")
-_NO_PARTS: Final = _Known([])
+_NO_TEXT: Final = _KnownHistory("")
+_NO_PARTS: Final = _KnownHistory([])
 
 # Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
 _LITERAL_STEPS: Final = 5  # for each character of a Python literal
@@ -229,7 +229,7 @@ class Histories:
 
     def __init__(self, steps: Steps) -> None:
         self._steps: Final = steps
-        self._known: Final[dict[Hashable, _Known]] = {}
+        self._known: Final[dict[Hashable, _KnownHistory]] = {}
         self._messages: Final[dict[Hashable, _Mentions]] = {}
         self._events: Final[dict[Hashable, Sequence[tuple[Side, _Mentions]]]] = {}
 
@@ -257,7 +257,7 @@ class Histories:
         found = [*known.found, *read_messages(added, plain=True)]
         self._steps.take(len(known.found))
         if added and isinstance(added, list):
-            self._known[conversation] = _Known(text.rstrip(SPACES)[:-1], found)
+            self._known[conversation] = _KnownHistory(text.rstrip(SPACES)[:-1], found)
         return found
 
     def _parsed(self, text: str) -> Any:
@@ -275,7 +275,7 @@ class Histories:
             return read_messages(nested(family), plain=True)
         found = [*known.found, *chain.from_iterable(map(self._message, added.values()))]
         if added and _is_text(family):
-            self._known[conversation] = _Known(parts, found, next(reversed(added)))
+            self._known[conversation] = _KnownHistory(parts, found, next(reversed(added)))
         return found
 
     def _message(self, message: dict[str, Any]) -> _Mentions:

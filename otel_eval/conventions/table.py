@@ -143,6 +143,8 @@ class Convention:
         errors: marks of a failed call, in addition to the span's status.
         events: fields of tool spans that are recorded in events.
         messages: message attributes of model and agent spans.
+        conclusive_events: whether finding no tool call in the messages of events proves that none was requested.
+        positional_ids: whether an id in messages may be the tool's name and a position (`search_0`), which later ones repeat.
         wrappers: envelopes to take arguments and results out of, tried in order: names in `message_formats.WRAPPERS`, or
             wrappers of the table's own.
         not_calls: tool names of spans that are no calls.
@@ -177,6 +179,8 @@ class Convention:
     errors: tuple[Mark, ...] = ()
     events: tuple[EventRow, ...] = ()
     messages: tuple[MessageRow, ...] = ()
+    conclusive_events: bool = True
+    positional_ids: bool = False
     wrappers: tuple[str | Wrapper, ...] = ()
     not_calls: frozenset[str] = frozenset()
     not_requests: tuple[str, ...] = ()

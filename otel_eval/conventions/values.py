@@ -182,7 +182,34 @@ def _tool_message(text: str) -> Unwrapped | None:
     return None if value is written else Unwrapped(value, call_id, rest.endswith(" status='error'"))
 
 
-TEXT_WRAPPERS: Final[Mapping[str, Callable[[str], Unwrapped | None]]] = {"langchain_text": _tool_message}
+_TOOL_RESPONSE: Final = re.compile(
+    r"ToolResponse\(content=\[(.*)\], (?:state=<ToolResultState\.(\w+): '\w+'>, )?metadata=.*\)", re.DOTALL
+)
+_STRING: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_TEXT_BLOCK: Final = re.compile(
+    rf"TextBlock\(type='text', text=({_STRING}), id='\w+', created_at='[^']*', finished_at=[^()]*\)", re.DOTALL
+)
+
+
+def _tool_response(text: str) -> Unwrapped | None:
+    """A ToolResponse of AgentScope as `repr` writes it: dictionaries of content blocks in 1, objects and a state in 2."""
+    found = _TOOL_RESPONSE.fullmatch(text)
+    if found is None:
+        return None
+    content, state = found.groups()
+    blocks = [*_TEXT_BLOCK.finditer(content)]
+    if blocks and ", ".join(each[0] for each in blocks) == content:
+        content = ", ".join(each[1] for each in blocks)
+    value = _parsed(f"[{content}]")
+    if not isinstance(value, list):
+        return None
+    return Unwrapped(value[0] if len(value) == 1 else value, failed=state == "ERROR")
+
+
+TEXT_WRAPPERS: Final[Mapping[str, Callable[[str], Unwrapped | None]]] = {
+    "langchain_text": _tool_message,
+    "agentscope_text": _tool_response,
+}
 
 _BLOCK_KEYS: Final = ("text", "json")
 _FIRST_KEYS: Final = frozenset(wrapper.needs[0][0] for wrapper in WRAPPERS.values())  # most values have none of them

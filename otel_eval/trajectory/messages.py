@@ -220,7 +220,7 @@ def _forget_uneven(messages: History, requests: list[tuple[str, str]]) -> None:
 
 
 def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
-    found, steps = SpanMessages(), read.steps
+    found, steps = SpanMessages(positional_ids=table.convention.positional_ids), read.steps
     steps.take(_SPAN_STEPS)
     attributes = _attributes(read, place, table.messages_wanted[Side.OUTPUT])
     for row, value in _rows(table, Side.OUTPUT, attributes, steps):
@@ -229,7 +229,7 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
     for event in chain(read.views[place].events(), read.logs(place)):
         steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
-            found.add(side, mentions, conclusive=True)
+            found.add(side, mentions, conclusive=table.convention.conclusive_events)
     return found
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.conventions import Side
-from otel_eval.conventions.messages import ToolRequest, ToolResult
+from otel_eval.conventions.messages import ToolRequest, ToolResult, without_positional_id
 from otel_eval.conventions.values import frozen
 from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
@@ -29,12 +29,14 @@ class SpanMessages:
         recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
         broken: a call was requested whose name was not recorded.
         executed: ids of calls whose result is in the span's own output, because the model's provider ran the tool.
+        positional_ids: an id may consist of a tool's name and a number, as those of later calls do; such ids are removed.
     """
 
     requests: list[ToolRequest] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
     executed: set[str] = field(default_factory=set)
+    positional_ids: bool = False
     _others: list[_Mentions | Callable[[], _Mentions]] = field(default_factory=list)
     _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
 
@@ -48,7 +50,7 @@ class SpanMessages:
                 self._others.append((each,))
                 self.executed.update([each.call_id] if each.call_id else [])
             elif each.name:
-                self.requests.append(each)
+                self.requests.append(without_positional_id(each) if self.positional_ids else each)
             else:
                 self.broken = True
         self.recorded = not self.broken and (self.recorded or conclusive)
@@ -63,7 +65,8 @@ class SpanMessages:
             earlier: list[ToolRequest] = []
             results: list[ToolResult] = []
             for other in self._others:
-                for each in other() if callable(other) else other:
+                mentions = other() if callable(other) else other
+                for each in map(without_positional_id, mentions) if self.positional_ids else mentions:
                     if isinstance(each, ToolResult):
                         results.append(each)
                     elif each.name or each.call_id:

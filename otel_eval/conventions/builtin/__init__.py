@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.builtin import frameworks, genai, openinference, vendors
+from otel_eval.conventions.builtin import frameworks, genai, openinference, tracers, vendors
 from otel_eval.conventions.table import Convention
 
 TABLES: Final[tuple[Convention, ...]] = (
@@ -20,15 +20,24 @@ TABLES: Final[tuple[Convention, ...]] = (
     genai.KOOG,
     genai.KOOG_AGENT,
     genai.LITELLM,
+    tracers.OPENLIT_STREAMED,
+    tracers.OPENLIT_RESPONSES,
+    tracers.OPENLIT,
     *genai.DIALECTS,
+    tracers.LAMINAR_RESPONSES,
+    tracers.LAMINAR,
+    tracers.LANGTRACE_TEXT,
+    tracers.LANGTRACE,
     vendors.LANGSMITH,
     *vendors.OPENLLMETRY,
     vendors.TRACELOOP,
     genai.LITELLM_CALLER,
     vendors.TRACELOOP_MODELS,
-    vendors.MLFLOW_DSPY,
-    vendors.MLFLOW_LANGCHAIN,
-    vendors.MLFLOW,
+    tracers.MLFLOW_DSPY,
+    tracers.MLFLOW_SMOLAGENTS,
+    tracers.MLFLOW_STREAMED,
+    tracers.MLFLOW_LANGCHAIN,
+    tracers.MLFLOW,
     vendors.VERCEL,
     frameworks.SPRING_AI_STREAMED,
     frameworks.SPRING_AI,
@@ -45,8 +54,10 @@ TABLES: Final[tuple[Convention, ...]] = (
     frameworks.LETTA,
     frameworks.CREWAI,
     frameworks.CREWAI_STEPS,
-    frameworks.WEAVE,
-    frameworks.AGENTOPS,
+    frameworks.AGENTSCOPE_1,
+    frameworks.AGENTSCOPE,
+    tracers.WEAVE,
+    tracers.AGENTOPS,
     genai.GEN_AI,
     frameworks.HAYSTACK,
     frameworks.GENKIT,

@@ -208,35 +208,6 @@ LETTA: Final = Convention(
     failures_in_results=True,
 )
 
-WEAVE: Final = replace(
-    GEN_AI,
-    name="weave",
-    source="wandb/weave, agents' attributes @2026: GenAI's names below `weave.`, which win over the same below `gen_ai.`",
-    rules=tuple(replace(rule, key=rule.key.replace("gen_ai.", "weave.")) for rule in GEN_AI.rules),
-    fields={field: (*(key.replace("gen_ai.", "weave.") for key in keys), *keys) for field, keys in GEN_AI.fields.items()},
-    messages=(*(replace(row, key=row.key.replace("gen_ai.", "weave.")) for row in MESSAGES), *MESSAGES),
-    agent_span_name=("invoke_agent *",),
-)
-
-AGENTOPS: Final = replace(
-    GEN_AI,
-    name="agentops",
-    source="agentops-sdk 0.4 semconv/span_attributes.py and sdk/decorators (`agentops.span.kind`; content as a Python call)",
-    rules=by_kind("agentops.span.kind", tool="tool", agent="agent|workflow", model="llm", other="*"),
-    fields=with_fields(
-        GEN_AI.fields,
-        tool_name=("tool.name", "agentops.tool.name", "gen_ai.tool.name", "operation.name", "agentops.entity.name"),
-        arguments=("gen_ai.tool.call.arguments", "agentops.tool.input", "agentops.entity.input", "tool.parameters"),
-        result=("gen_ai.tool.call.result", "agentops.tool.output", "agentops.entity.output", "tool.result"),
-        agent_name=("agent.name", "gen_ai.agent.name", "operation.name", "agentops.entity.name"),
-    ),
-    span_name=("*.tool", "*"),
-    agent_span_name=("*.agent", "*.workflow", "*"),
-    errors=(Mark("tool.status", "error"),),
-    wrappers=("python_call",),
-)
-
-
 SPRING_AI: Final = Convention(
     name="spring_ai",
     source="spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in); E: 1.1.2",
@@ -389,4 +360,27 @@ CAMEL: Final = Convention(
     ),
     agent_span_name=("camel.agents.chat_agent.*.step", "camel.agents.chat_agent.*.astep"),
     tool_spans=False,
+)
+
+AGENTSCOPE: Final = replace(
+    GEN_AI,
+    name="agentscope",
+    source="agentscope 2.0.10 middleware/_tracing: a result is the `repr` of a ToolResponse, and only its state shows that a "
+    "call failed; one that was refused, or of a tool that does not exist, leaves no span; E",
+    scopes=("agentscope",),
+    errors=(Mark("gen_ai.tool.call.result", "*ToolResponse(content=*, state=<ToolResultState.ERROR: *"),),
+    wrappers=("agentscope_text",),
+    # Histories hold results as lists of the text of objects.
+    masks=("\"TextBlock(type='text', text=",),
+    tool_spans=True,
+    failures_in_results=True,
+)
+
+AGENTSCOPE_1: Final = replace(
+    AGENTSCOPE,
+    name="agentscope_1",
+    source="agentscope 1.0.21 tracing/: the toolkit turns an exception into a result like any other, also for a tool that does "
+    "not exist; E",
+    rules=(Rule(Kind.TOOL, "agentscope.function.name", name="execute_tool *"),),
+    failures_unrecorded=True,
 )

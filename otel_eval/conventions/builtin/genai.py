@@ -202,7 +202,7 @@ GOOGLE_ADK_FAILED: Final = replace(
 )
 
 # The name that OpenAI Agents gives to a workflow unless the program gives one.
-_DEFAULT_WORKFLOW: Final = {**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"Agent workflow"})}
+DEFAULT_WORKFLOW: Final = {**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"Agent workflow"})}
 
 OPENAI_AGENTS: Final = replace(
     GEN_AI,
@@ -211,7 +211,7 @@ OPENAI_AGENTS: Final = replace(
     "(turn spans are called `unknown`; output messages hold calls only as repr text)",
     scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
-    placeholders=_DEFAULT_WORKFLOW,
+    placeholders=DEFAULT_WORKFLOW,
     agent_span_name=("invoke_agent *",),
     tool_spans=True,
 )
@@ -279,6 +279,15 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
+GOOGLE_GENAI: Final = replace(
+    GEN_AI,
+    name="google_genai",
+    source="opentelemetry-instrumentation-google-genai 1.3b0 message.py: Gemini gives no ids, so a request in messages gets the "
+    "name of the tool and its position in the message; E",
+    scopes=("opentelemetry.instrumentation.google_genai*",),
+    positional_ids=True,
+)
+
 ANTHROPIC: Final = replace(
     GEN_AI,
     name="anthropic_client",
@@ -288,20 +297,7 @@ ANTHROPIC: Final = replace(
     repeats=("*anthropic*",),
 )
 
-OPENLIT: Final = replace(
-    GEN_AI,
-    name="openlit",
-    source="openlit 1.34 (no span of a tool with LangChain 1; names and ids of several calls in one text), 1.45 (spans of tools; "
-    "a result of LangChain is the text of its message); E",
-    scopes=("openlit*",),
-    wrappers=("langchain_text",),
-    placeholders=_DEFAULT_WORKFLOW,
-    agent_span_name=("invoke_agent *",),
-    tool_spans=False,
-)
-
 DIALECTS: Final = (
-    OPENLIT,
     PYDANTIC_AI,
     PYDANTIC_AI_EARLY,
     STRANDS,
@@ -315,6 +311,7 @@ DIALECTS: Final = (
     AGENT_FRAMEWORK,
     SEMANTIC_KERNEL,
     MODEL_CLIENTS,
+    GOOGLE_GENAI,
     ANTHROPIC,
 )
 

@@ -98,6 +98,14 @@ AGNO: Final = replace(
     failures_in_results=True,
 )
 
+MCP_CLIENT: Final = replace(
+    TRACELOOP,
+    name="traceloop_mcp",
+    source="opentelemetry-instrumentation-mcp 0.62.4: calls of an MCP client, with their request and response as objects; E",
+    scopes=("opentelemetry.instrumentation.mcp*",),
+    wrappers=("mcp_request", "mcp_response", *TRACELOOP.wrappers),
+)
+
 LLAMA_INDEX: Final = replace(
     TRACELOOP,
     name="traceloop_llama_index",
@@ -142,7 +150,7 @@ GOOGLE_GENAI: Final = replace(
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
 )
 
-OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
+OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, MCP_CLIENT, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
 
 
 LANGFUSE: Final = Convention(
@@ -210,59 +218,6 @@ LANGSMITH: Final = Convention(
     # A failed tool has an empty output.
     placeholders={**PLACEHOLDERS, "gen_ai.completion": frozenset({"{}"})},
     failures_in_results=True,
-)
-
-MLFLOW: Final = Convention(
-    name="mlflow",
-    source="mlflow 3.18 tracing/constant.py, entities/span.py (every attribute value is JSON text); E: langchain",
-    rules=by_kind("mlflow.spanType", tool="TOOL", agent="AGENT", model="CHAT_MODEL|LLM", other="*"),
-    fields={
-        Field.TOOL_NAME: ("gen_ai.tool.name",),
-        Field.ARGUMENTS: ("mlflow.spanInputs",),
-        Field.RESULT: ("mlflow.spanOutputs",),
-        Field.CALL_ID: ("tool_call_id",),
-        Field.ERROR_TYPE: ("error.type",),
-        Field.INPUT: ("mlflow.spanInputs",),
-        Field.OUTPUT: ("mlflow.spanOutputs",),
-        Field.CONVERSATION: ("mlflow.trace.session", "session.id"),
-        Field.INPUT_TOKENS: ("mlflow.chat.tokenUsage",),
-        Field.OUTPUT_TOKENS: ("mlflow.chat.tokenUsage",),
-    },
-    span_name=("*",),
-    agent_span_name=("*",),
-    messages=(MessageRow("mlflow.spanOutputs"), MessageRow("mlflow.spanInputs", Side.HISTORY)),
-    wrappers=("python_call",),
-    json_encoded=True,
-    failures_in_results=True,
-)
-
-MLFLOW_LANGCHAIN: Final = replace(
-    MLFLOW,
-    name="mlflow_langchain",
-    source="mlflow 3.18 langchain/langchain_tracer.py: an agent is a CHAIN, known only by its metadata or LangGraph's name; E",
-    scopes=("mlflow*",),
-    rules=(
-        *(rule for rule in MLFLOW.rules if rule.kind is not Kind.OTHER),
-        Rule(Kind.AGENT, "metadata", '*"lc_agent_name": "{name}"*'),
-        Rule(Kind.OTHER, "metadata", '*"langgraph_node":*'),
-        Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*|*"ls_integration":*"langgraph"*'),
-        Rule(Kind.AGENT, "mlflow.spanType", "CHAIN", name="LangGraph"),
-        *(rule for rule in MLFLOW.rules if rule.kind is Kind.OTHER),
-    ),
-)
-
-MLFLOW_DSPY: Final = replace(
-    MLFLOW,
-    name="mlflow_dspy",
-    source="mlflow 3.17 dspy/callback.py: names of classes and methods, and `Tool.` before a tool's name; E",
-    rules=(
-        Rule(Kind.TOOL, "mlflow.spanType", "TOOL", name="Tool.*"),
-        Rule(Kind.AGENT, "mlflow.spanType", "AGENT", name="*.forward"),
-    ),
-    span_name=("Tool.*",),
-    agent_span_name=("*.forward",),
-    # ReAct reserves this name for the tool that ends its loop.
-    not_calls=frozenset({"finish"}),
 )
 
 # `ai.generateText` is the run and `ai.generateText.doGenerate` one model call within it: the text must fit whole.

@@ -235,6 +235,22 @@ AGENTOPS = trace(
         "status": 2}),
 )  # fmt: skip
 
+
+def traceloop_mcp(arguments: Any, result: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "traceloop.span.kind": "tool",
+        "traceloop.entity.name": "weather",
+        "traceloop.entity.input": json.dumps({"tool_name": "weather", "arguments": arguments}),
+        "traceloop.entity.output": json.dumps({"result": json.dumps(result), **more}),
+    }
+
+
+TRACELOOP_MCP = trace(
+    "opentelemetry.instrumentation.mcp.instrumentation",
+    ("r", "", "travel", {"traceloop.span.kind": "workflow", "traceloop.entity.name": "travel"}),
+    ("a", "r", "weather.tool", traceloop_mcp(PARIS, SUN)),
+    ("b", "r", "weather.tool", {**traceloop_mcp(OSLO, SUN, is_error=True), "error.type": "tool_error", "status": 2}),
+)
 WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
 CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]]] = {
     "Claude Code": (CLAUDE_CODE, "", [("weather", UNRECORDED, SUN, False), ("weather", UNRECORDED, UNRECORDED, True)]),
@@ -253,6 +269,7 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
     "Mastra": (MASTRA, "travel", WHOLE),
     "Sentry": (SENTRY, "travel", WHOLE),
     "Koog": (KOOG, "travel", WHOLE),
+    "OpenLLMetry, MCP": (TRACELOOP_MCP, "travel", [WHOLE[0], ("weather", OSLO, SUN, True)]),
     "Azure, events with packed content": (AZURE, "travel", [WHOLE[0], ("weather", OSLO, UNRECORDED, False)]),
 }
 
@@ -282,3 +299,25 @@ def test_the_lean_reading_sees_the_same(case: str):
     assert first.end_ns is not None
     assert second.start_ns is not None
     assert second.start_ns < first.end_ns
+
+
+def test_a_tool_whose_span_names_its_class_leaves_the_calls_unknown():
+    """MLflow names the spans of smolagents' tools so, `SimpleTool` for each function."""
+    tool = {"mlflow.spanType": '"TOOL"', "mlflow.spanInputs": '{"kwargs": {"city": "Paris"}}'}
+    spans = trace(
+        "mlflow.tracing.provider",
+        ("r", "", "ToolCallingAgent.run", {"mlflow.spanType": '"AGENT"'}),
+        ("a", "r", "SimpleTool.__call__", tool),
+    )
+    run = outermost(spans, Plan())
+    assert run.calls == ()
+    assert run.calls_unknown
+
+
+def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
+    """OpenLIT records those of OpenAI's Responses API so."""
+    model = {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [
+        {"type": "tool_call", "id": "fc_2", "name": "weather", "arguments": OSLO}]}])}  # fmt: skip
+    for more, unknown in (({"openai.api.type": "responses"}, True), ({"openai.api.type": "chat_completions"}, False)):
+        spans = trace("openlit.instrumentation.openai", ("r", "", "travel", {}), ("m", "r", "chat gpt-4o", {**model, **more}))
+        assert bool(outermost(spans, Plan()).calls_unknown) is unknown

@@ -134,7 +134,30 @@ def test_a_langchain_message_written_as_text_is_opened(text: str, value: Any, fa
 
 def test_long_texts_that_look_like_messages_are_read_in_linear_time():
     """What a tool answered may be hostile."""
-    for text in ("content=" + "[] " * 100_000, "content='" + " name='" * 50_000 + " tool_call_id='"):
+    blocks = "ToolResponse(content=[" + "TextBlock(type='text', text='" * 50_000 + "], metadata=None)"
+    endings = "ToolResponse(content=[" + "], state=<ToolResultState.A: 'a'>, " * 50_000
+    for text in ("content=" + "[] " * 100_000, "content='" + " name='" * 50_000 + " tool_call_id='", blocks, endings):
         begun = time.thread_time()
-        unwrap(text, ("langchain_text",))
+        unwrap(text, ("langchain_text", "agentscope_text"))
         assert time.thread_time() - begun < 2
+
+
+BLOCK = "TextBlock(type='text', text={!r}, id='1f', created_at='2026-11-24T06:33:48.43', finished_at=None)"
+RESPONSE = "ToolResponse(content=[{}], state=<ToolResultState.{}: '{}'>, metadata={{}}, id='call_3')"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "failed"),
+    [
+        (RESPONSE.format(BLOCK.format("it's off"), "ERROR", "error"), "it's off", True),
+        (RESPONSE.format(BLOCK.format('{"n": 1}'), "SUCCESS", "success"), {"n": 1}, False),
+        (RESPONSE.format(f"{BLOCK.format('a')}, {BLOCK.format('b')}", "SUCCESS", "success"), ["a", "b"], False),
+        ("ToolResponse(content=[{'type': 'text', 'text': 'ok'}], metadata=None, stream=False, id='a')", "ok", False),
+        ("ToolResponse(content=[DataBlock(type='data')], metadata=None, stream=False, id='a')", None, False),
+    ],
+    ids=["failed", "succeeded", "two blocks", "AgentScope 1", "a block of another kind"],
+)
+def test_a_result_of_agentscope_written_as_text_is_opened(text: str, value: object, failed: bool):
+    """Where it cannot be read it stays as it is."""
+    taken = unwrap(text, ("agentscope_text", *RESULT_WRAPPERS))
+    assert (taken.value, taken.failed) == (text if value is None else value, failed)
