@@ -48,6 +48,7 @@ class OpenTrace:
     touched: float
     created: float
     check: float  # when it is looked at next
+    check_number: int = 0  # of the entry for that
     frames: dict[bytes, Frame] = field(default_factory=dict)
     logs: Logs = field(default_factory=dict)
     records: int = 0  # in `logs`

@@ -326,9 +326,10 @@ class TraceBuffer(TraceStore):
         """
         checks, put_off = self._checks, []
         while checks and checks[0][0] <= now and len(self._ready) + len(self._parts.ready) < most:
-            when, _, trace_id, trace = heapq.heappop(checks)
-            if trace.check != when or self._unclosed(trace_id) is not trace:
-                continue  # it was looked at since, or closed
+            _, number, trace_id = heapq.heappop(checks)
+            trace = self._scheduled(number, trace_id)
+            if trace is None:
+                continue
             if not aged and trace.created + self.limits.max_age_s <= now:
                 put_off.append((trace_id, trace))
                 continue

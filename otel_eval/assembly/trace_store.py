@@ -53,7 +53,8 @@ class TraceStore:
         self._open = OrderedDict[bytes, OpenTrace]()
         self._grace = OrderedDict[bytes, OpenTrace]()  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
-        self._checks: list[tuple[float, int, bytes, OpenTrace]] = []
+        # The traces themselves are not in it: an entry may stay longer than its trace.
+        self._checks: list[tuple[float, int, bytes]] = []
         self._ready = OrderedDict[bytes, tuple[OpenTrace, Completeness]]()  # closed, not yet handed over
         self._bytes = 0  # of what is open
         self._grace_bytes = 0  # of what is kept for late spans, and of parts of open traces
@@ -106,14 +107,17 @@ class TraceStore:
         return self._bytes + size <= self.limits.max_bytes and len(self._open) + traces <= self.limits.max_traces
 
     def _schedule(self, trace_id: bytes, trace: OpenTrace, when: float) -> None:
-        trace.check = when
         self._sequence += 1
-        heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
+        trace.check, trace.check_number = when, self._sequence
+        heapq.heappush(self._checks, (when, self._sequence, trace_id))
         if len(self._checks) > 4 * self._traces() + 1024:  # mostly entries that were overtaken
-            self._checks = [
-                entry for entry in self._checks if self._unclosed(entry[2]) is entry[3] and entry[3].check == entry[0]
-            ]
+            self._checks = [entry for entry in self._checks if self._scheduled(*entry[1:]) is not None]
             heapq.heapify(self._checks)
+
+    def _scheduled(self, number: int, trace_id: bytes) -> OpenTrace | None:
+        """The trace that an entry is for; None if the trace was scheduled anew since, or closed."""
+        trace = self._unclosed(trace_id)
+        return trace if trace is not None and trace.check_number == number else None
 
     def _set_ready(self, trace_id: bytes, trace: OpenTrace, reason: Completeness) -> None:
         """Close a trace as a whole, what is kept of it included, unless a limit closes it: then that stays as it is."""

@@ -59,7 +59,7 @@ def read_whole_traces(
                 sources.append(stack.enter_context(Input.repeatable(path)))
             except OSError as error:
                 on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
-        index = stack.enter_context(TraceIndex())
+        index = stack.enter_context(TraceIndex(min(limits.max_bytes // 2, _MOST_CACHED)))
         ends = _index(sources, index)
         traces = _Traces(limits, index)
         begin = 0
@@ -224,7 +224,7 @@ def _trace_id(text: bytes) -> bytes | None:
     return trace_id if len(trace_id) == 16 else None
 
 
-_CACHE: Final = "PRAGMA cache_size = -16384"  # KiB
+_MOST_CACHED: Final = 16 * 2**20
 _POSITIONS: Final = "CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID"
 _PARTS: Final = "CREATE TABLE part (number INTEGER PRIMARY KEY, id BLOB, spans BLOB, logs BLOB)"
 _PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
@@ -234,13 +234,17 @@ _ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET pos
 class TraceIndex(AbstractContextManager["TraceIndex"]):
     """Where each trace occurs last, and parts of traces that memory has no room for.
 
-    They are in a database without a name, which SQLite keeps in memory and, beyond a cache of 16 MiB, in a temporary file.
+    They are in a database without a name, which SQLite keeps in memory and, beyond its cache, in a temporary file.
+
+    Args:
+        cached_bytes: size of the cache.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cached_bytes: int = _MOST_CACHED) -> None:
         # A generator may be continued by another thread than began it. Nothing has to outlast the process: no journal, no sync.
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for each in (_CACHE, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
+        cache = f"PRAGMA cache_size = -{cached_bytes // 1024}"
+        for each in (cache, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
             self._db.execute(each)
 
     def __exit__(self, *_: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_spans import FakeSpan, span
@@ -231,3 +233,18 @@ def test_order_and_repetition_do_not_change_what_comes_out(order, again):
     (trace,) = buffer.drain(0)
     assert {k: f[1].name for k, f in trace.frames.items()} == {s.span_id.encode(): s.name for s in spans}
     assert trace.reason is Completeness.COMPLETE
+
+
+def test_spans_of_a_forgotten_trace_take_no_memory():
+    """Also while the buffer remembers a later time at which the trace would have been looked at, had its root not arrived."""
+    buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, idle_s=300))
+    child = span("c", "r")
+    held = weakref.ref(child)
+    push(buffer, child)
+    assert buffer.due(2) == []  # the root is missing, so the next look is when the trace is idle
+    push(buffer, span("r"), now=3)
+    assert len(buffer.due(4)) == 1
+    del child
+    assert held() is not None
+    buffer.due(40)
+    assert held() is None
