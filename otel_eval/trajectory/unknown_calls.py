@@ -120,7 +120,8 @@ class UnknownCalls:
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        views, agent_above, found = self._read.views, self._read.agent_above, list[int]()
+        views, agent_above = self._read.views, self._read.agent_above
+        found: list[int] = []
         for place in places:
             agent = agent_above[place]
             owner = agent if agent >= 0 else self._owner(place)
@@ -145,7 +146,8 @@ class UnknownCalls:
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
-        views, agent_above, found = self._read.views, self._read.agent_above, dict[int, list[int]]()
+        views, agent_above = self._read.views, self._read.agent_above
+        found: dict[int, list[int]] = {}
         for place in places:
             agent = agent_above[place]
             owner = agent if agent >= 0 else self._owner(place)
