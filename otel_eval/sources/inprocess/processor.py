@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader, move_to_front, neighbours, pipeline_of
-from otel_eval.sources.inprocess.threads import SpanMemoryLimiter
 from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")

@@ -23,10 +23,10 @@ from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits
+from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import size_of
-from otel_eval.sources.inprocess.threads import SpanMemoryLimiter
 
 MIB = 2**20
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
