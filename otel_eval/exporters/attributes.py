@@ -13,8 +13,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from otel_eval.exporters.result_rows import SCHEMA, compact_json, duration_ms, rfc3339, start_time
-from otel_eval.exporters.result_rows import outcome_of as outcome_of
+from otel_eval.exporters.result_rows import SCHEMA, compact_json, duration_ms, outcome_of, rfc3339, start_time
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 

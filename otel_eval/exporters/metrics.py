@@ -15,6 +15,7 @@ from otel_eval.counters import OTHER, BoundedNames, Counters, Warnings, renew_af
 from otel_eval.exporters import ProviderExporter
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
+from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report, Scored, ToolCall, elapsed_ns
@@ -179,7 +180,7 @@ class MetricsExporter(ProviderExporter):
             if report.revision > 0:
                 self._revisions.add(1, labels, context=context)
                 continue
-            outcome = {names.SCORE_LABEL: names.label_of(result), names.OUTCOME: names.outcome_of(result)}
+            outcome = {names.SCORE_LABEL: names.label_of(result), names.OUTCOME: outcome_of(result)}
             self._count.add(1, labels | outcome, context=context)
             if isinstance(result.outcome, Scored):
                 self._scores.record(float(result.outcome.value), labels, context=context)

@@ -112,13 +112,12 @@ def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
     run = _safe(_json(_run_of(report))[:-1])
     shared = f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
-    own = [(result, _outcome_json(result)) for result in report.results]
+    own = [(result, _outcome_fields(result)) for result in report.results]
     if report.no_run is not None:
-        result, fields = _no_run_fields(report.no_run)
-        own.append((result, _members(fields)))
-    for result, text in own:
+        own.append(_no_run_fields(report.no_run))
+    for result, fields in own:
         source = _source_json(result.evaluation, result.scorer, result.type, result.version)
-        line = f'{run}, {source}, {_safe(text)}, {shared}{result.result_id}"}}\n'
+        line = f'{run}, {source}, {_safe(_members(fields))}, {shared}{result.result_id}"}}\n'
         yield line.encode("utf-8", "backslashreplace")
 
 
@@ -195,18 +194,6 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
 def outcome_of(result: Result) -> str:
     """scored, skipped or failed."""
     return type(result.outcome).__name__.lower()
-
-
-def _outcome_json(result: Result) -> str:
-    """The same as JSON without braces. Of a score only its text and its details are left to encode: nearly all results are."""
-    outcome = result.outcome
-    if type(outcome) is not Scored or type(outcome.explanation) is not str or type(outcome.passed) is not bool:
-        return _members(_outcome_fields(result))
-    passed, explanation = "true" if outcome.passed else "false", encode_basestring(outcome.explanation)
-    return (
-        f'"outcome": "scored", "value": {_json(outcome.value)}, "passed": {passed}, "explanation": {explanation}, '
-        f'"reason": null, "details": {_json(dict(outcome.details))}, "threshold": {_json(result.threshold)}'
-    )
 
 
 def line_of(fields: dict[str, Any]) -> str:

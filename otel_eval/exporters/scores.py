@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from otel_eval.exporters import attributes as names
+from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.model import UNKNOWN_REASONS, Failed, Outcome, Report, Result, Scored, Skipped
 
 _LONGEST_NAME: Final = 200
@@ -78,7 +79,7 @@ class Score:
             "scorer": clean(result.scorer),
             "type": clean(result.type),
             "version": clean(result.version),
-            "outcome": names.outcome_of(result),
+            "outcome": outcome_of(result),
             **({"reason": outcome.reason} if isinstance(outcome, Skipped) else {}),
             "completeness": self.report.trajectory.completeness.value,
             "revision": result.revision,
