@@ -77,10 +77,15 @@ class EvalSpanProcessor(InProcessSource):
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
         # Traces that began before us; written and read by the worker. Spans may have been given start times of the past.
-        early: dict[bytes, None] = {}
-        self._early = early
+        self._early: dict[bytes, None] = {}
         self._engine, self._diagnostics, self._core = evaluation_in_process(
-            self._settings, self._counters, self._fanout, limits, self.counts, self._unseen, may_be_joined=early.__contains__
+            self._settings,
+            self._counters,
+            self._fanout,
+            limits,
+            self.counts,
+            self._unseen,
+            may_be_joined=self._early.__contains__,
         )
         self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
 

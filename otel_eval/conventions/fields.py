@@ -79,8 +79,8 @@ class ReadTable:
     def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
         """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
         for key in self._fields.get(wanted, ()):
-            value = read.get(key)
-            if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
+            value = self.recorded(read, key)
+            if value is not None:
                 return decode(value, literals=False) if self._encoded else value
         return None
 
@@ -231,8 +231,6 @@ class ToolReader:
         self._is_raw_read: Final = not (
             convention.json_encoded or convention.failures_unrecorded or (convention.failures_in_results and convention.truncated)
         )
-        self._has_events, self._has_masks = bool(table.events), bool(convention.masks)
-        self._needs_result: Final = convention.failures_in_results
         stand_ins = {text for key in ("*", *self._result.keys) for text in convention.placeholders.get(key, ())}
         self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
 
@@ -244,13 +242,14 @@ class ToolReader:
         """
         look = getattr(view, "call", None) if self._is_raw_read else None
         found = None if look is None else look(self._described_by, self._call_id, self._result, self._words)
-        if found is None or (self._has_events and view.events()):  # an event may hold the tool's name or the result
+        if found is None or (self.table.events and view.events()):  # an event may hold the tool's name or the result
             return None
         fingerprint, call_id, has_result = found
         fields = self._known.get(fingerprint)
-        if fields is None or not fields.succeeded or (self._needs_result and not has_result) or call_id in self._no_ids:
+        if fields is None or not fields.succeeded or call_id in self._no_ids:
             return None
-        return None if self._has_masks and self.table.is_masked(call_id) else (fields, known_id(call_id))
+        is_unknown = self.table.convention.failures_in_results and not has_result
+        return None if is_unknown or self.table.is_masked(call_id) else (fields, known_id(call_id))
 
     def read_fields(self, view: SpanReader) -> ToolFields:
         """The fields of the span."""
