@@ -41,14 +41,14 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: 
         steps: those that the evaluation of the trace may take; the usual number if left out.
         inner: whether calls and content of runs inside others are read, too.
     """
-    read = classified(trace, plan, Steps() if steps is None else steps)
-    found = call_builders(read)
-    read.link()
-    if not (read.agents or read.models or read.tools):
+    spans = classified(trace, plan, Steps() if steps is None else steps)
+    found = call_builders(spans)
+    spans.link()
+    if not (spans.agents or spans.models or spans.tools):
         return ()
-    candidates = find_runs(read)
-    candidates.sort(key=lambda run: (read.views[run.first].start_ns, run.span_id))
-    work = _Work(read, inner=inner)
+    candidates = find_runs(spans)
+    candidates.sort(key=lambda run: (spans.readers[run.first].start_ns, run.span_id))
+    work = _Work(spans, inner=inner)
     with suppress(TooLarge):  # the runs find out for themselves that no step is left
         work.find_calls(found)
     return tuple(work.run(candidate) for candidate in candidates)
@@ -71,15 +71,15 @@ class _Contents:
 class _Work:
     """What the runs of one trace share while they are built."""
 
-    def __init__(self, read: ClassifiedTrace, *, inner: bool) -> None:
-        self.read: Final = read
+    def __init__(self, spans: ClassifiedTrace, *, inner: bool) -> None:
+        self.spans: Final = spans
         self.inner: Final = inner
         self.calls: list[ToolCallBuilder] = []
         self.places: list[int] = []
-        self.conversation: Final = TraceMessages(read)
-        self.facts: Final = RunAttributes(read)
-        self.paths: Final = AgentPaths(read, self.facts.agent)
-        self.evidence: Final = UnknownCalls(read, self.conversation)
+        self.messages: Final = TraceMessages(spans)
+        self.run_attributes: Final = RunAttributes(spans)
+        self.paths: Final = AgentPaths(spans, self.run_attributes.agent)
+        self.unknown_calls: Final = UnknownCalls(spans, self.messages)
 
     def find_calls(self, found: dict[int, ToolCallBuilder]) -> None:
         """The calls of all runs.
@@ -87,154 +87,156 @@ class _Work:
         Raises:
             TooLarge: it takes too many steps.
         """
-        calls = merge_within(self.read, found)
-        if self.read.plan.wants_content_of_calls:
-            self.conversation.fill(calls)
-        self.calls, self.places = calls, [draft.place for draft in calls]
+        calls = merge_within(self.spans, found)
+        if self.spans.plan.wants_content_of_calls:
+            self.messages.fill(calls)
+        self.calls, self.places = calls, [call.place for call in calls]
 
     def run(self, run: Candidate) -> Run:
         """The run of a candidate."""
-        read = self.read
-        members = read.tree.ids[run.first : run.last]
+        spans = self.spans
+        members = spans.tree.ids[run.first : run.last]
         for first, last in run.others:
-            members += read.tree.ids[first:last]
+            members += spans.tree.ids[first:last]
         return Run(self._trajectory(run), members, run.span_id, b"" if run.outermost else self._enclosing_run(run.first))
 
     def _enclosing_run(self, place: int) -> bytes:
-        """The id of the outermost agent span around one."""
-        above = self.read.agent_above
-        while above[place] >= 0:
-            place = above[place]
-        return self.read.tree.ids[place]
+        """The id of the outermost agent span that encloses a span."""
+        enclosing_agent = self.spans.enclosing_agent
+        while enclosing_agent[place] >= 0:
+            place = enclosing_agent[place]
+        return self.spans.tree.ids[place]
 
     def _trajectory(self, run: Candidate) -> Trajectory:
-        read, facts, first = self.read, self.facts, run.first
-        agents, models = _between(read.agents, run), _between(read.model_calls, run)
+        spans, attributes, first = self.spans, self.run_attributes, run.first
+        agents, models = _between(spans.agents, run), _between(spans.model_calls, run)
         try:
-            read.steps.take(_RUN_STEPS + _SPAN_STEPS * (run.last - first))
+            spans.steps.take(_RUN_STEPS + _SPAN_STEPS * (run.last - first))
             held = self._contents(run, agents, models)
         except TooLarge as error:
             held = _Contents(calls_unknown=str(error), too_large=str(error))
-        view = None if run.fragment else read.views[first]
+        own = None if run.fragment else spans.readers[first]
         return _new_trajectory(
             held.calls,
-            read.trace.trace_id.hex(),
+            spans.trace.trace_id.hex(),
             run.span_id.hex(),
-            facts.agent_of_run(run, agents),
-            view.name if view else "",
-            read.resource_scopes[first].service,
-            view.start_ns if view else None,
-            view.end_ns if view else None,
+            attributes.agent_of_run(run, agents),
+            own.name if own else "",
+            spans.resource_scopes[first].service,
+            own.start_ns if own else None,
+            own.end_ns if own else None,
             len(models),
             held.tokens.input,
             held.tokens.output,
             held.input,
             held.output,
             held.spans,
-            facts.labels(run),
+            attributes.labels(run),
             held.conversation,
-            _completeness(read, run),
+            _completeness(spans, run),
             run.incomplete,
             held.calls_unknown,
             run.outermost,
-            *read.resource_scopes[first].deployment,
+            *spans.resource_scopes[first].deployment,
             held.too_large,
-            read.resource_scopes[first].resource,
-            "" if run.fragment else facts.response_id(first),
-            _last_end(read, run) if run.fragment else None,
+            spans.resource_scopes[first].resource,
+            "" if run.fragment else attributes.response_id(first),
+            _last_end(spans, run) if run.fragment else None,
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
         if not (run.outermost or self.inner):
-            return _Contents(calls_unknown=_NOT_READ, conversation=self.facts.conversation(run, agents or models))
+            return _Contents(calls_unknown=_NOT_READ, conversation=self.run_attributes.conversation_id(run, agents or models))
         calls, calls_unknown = self._calls(run, agents, models)
-        given, made = self.facts.exchange(run, models)
+        given, made = self.run_attributes.exchange(run, models)
         return _Contents(
             calls=calls,
             calls_unknown=calls_unknown,
-            tokens=self.facts.tokens(run, models),
+            tokens=self.run_attributes.tokens(run, models),
             input=given,
             output=made,
-            spans=span_refs(self.read, run) if "spans" in self.read.plan.needs else (),
-            conversation=self.facts.conversation(run, agents or models),
+            spans=span_refs(self.spans, run) if "spans" in self.spans.plan.needs else (),
+            conversation=self.run_attributes.conversation_id(run, agents or models),
         )
 
     def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
-        self.read.steps.take(_CALL_STEPS * (last - first))
-        mine = merge_beside(self.read, self.calls[first:last])
+        self.spans.steps.take(_CALL_STEPS * (last - first))
+        mine = merge_beside(self.spans, self.calls[first:last])
         if mine:
-            return self._finished(run, mine), self.evidence.of_nameless(mine) or self.evidence.of_spans(run)
-        return self._recovered(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
+            return self._finished(run, mine), self.unknown_calls.of_nameless(mine) or self.unknown_calls.of_spans(run)
+        return self._recovered(run, sorted(agents, key=self.spans.moment), sorted(models, key=self.spans.moment))
 
     def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
-        recovered = self.conversation.recover(models, agents)
+        recovered = self.messages.recover(models, agents)
         calls = tuple([_on_path(call, self.paths.of(place, run.first)) for place, call in recovered])
-        return calls, self.evidence.of_messages(run, models, agents, recovered)
+        return calls, self.unknown_calls.of_messages(run, models, agents, recovered)
 
     def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:
-        around, agent_above = self._enclosing(mine), self.read.agent_above
+        enclosing, enclosing_agent = self._enclosing(mine), self.spans.enclosing_agent
         paths: dict[int, tuple[str, ...]] = {-1: ()}
         calls = []
-        for draft in sorted(mine, key=_MOMENT):
-            agent = agent_above[draft.place]
+        for call in sorted(mine, key=_MOMENT):
+            agent = enclosing_agent[call.place]
             if agent not in paths:
                 paths[agent] = self.paths.of(agent, run.first)
-            calls.append(_call(draft, around.get(draft.place, ()), paths[agent]))
+            calls.append(_call(call, enclosing.get(call.place, ()), paths[agent]))
         return tuple(calls)
 
     def _enclosing(self, mine: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
-        """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
-        around: dict[int, tuple[str, ...]] = {}
-        size = self.read.tree.size
-        if max([size[draft.place] for draft in mine]) == 1:
-            return around
-        self.read.steps.take(_CALL_STEPS * len(mine))
+        """Place of each call → ids of the calls that enclose it, the nearest `MAX_ENCLOSING` of them."""
+        enclosing: dict[int, tuple[str, ...]] = {}
+        size = self.spans.tree.size
+        if max([size[call.place] for call in mine]) == 1:
+            return enclosing
+        self.spans.steps.take(_CALL_STEPS * len(mine))
         stack: list[tuple[int, tuple[str, ...]]] = []
-        for draft in mine:
-            while stack and stack[-1][0] <= draft.place:
+        for call in mine:
+            while stack and stack[-1][0] <= call.place:
                 stack.pop()
-            around[draft.place] = stack[-1][1] if stack else ()
-            own = (*around[draft.place], draft.span_id.hex())[-MAX_ENCLOSING:]
-            stack.append((self.read.end(draft.place), own))
-        return around
+            enclosing[call.place] = stack[-1][1] if stack else ()
+            own = (*enclosing[call.place], call.span_id.hex())[-MAX_ENCLOSING:]
+            stack.append((self.spans.end(call.place), own))
+        return enclosing
 
 
-def _completeness(read: ClassifiedTrace, run: Candidate) -> Completeness:
+def _completeness(spans: ClassifiedTrace, run: Candidate) -> Completeness:
     """Why the run was evaluated: by where its tree comes from, unless a limit or the end of the process closed the trace."""
-    reason = read.trace.reason
+    reason = spans.trace.reason
     if reason not in (Completeness.REMOTE_PARENT, Completeness.DETACHED) or run.origin is Origin.ROOT:
         return reason
-    if run.origin is Origin.REMOTE or run.fragment or not read.agents:
+    if run.origin is Origin.REMOTE or run.fragment or not spans.agents:
         return Completeness.REMOTE_PARENT
     return Completeness.DETACHED
 
 
-def _last_end(read: ClassifiedTrace, run: Candidate) -> int:
+def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
     """The latest end of the fragments' spans."""
-    return max(read.views[place].end_ns for first, last in ((run.first, run.last), *run.others) for place in range(first, last))
+    return max(
+        spans.readers[place].end_ns for first, last in ((run.first, run.last), *run.others) for place in range(first, last)
+    )
 
 
 def _between(places: list[int], run: Candidate) -> list[int]:
     return places[bisect_left(places, run.first) : bisect_left(places, run.last)]
 
 
-def _call(draft: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
-    arguments: Any = draft.arguments
+def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
+    arguments: Any = call.arguments
     if arguments is not UNRECORDED and not named(arguments):
         arguments = Unnamed(__value__=arguments)
-    span_id = draft.span_id.hex()
+    span_id = call.span_id.hex()
     # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path, failure_unknown
     return _new_call(
-        draft.name,
+        call.name,
         arguments,
-        draft.result,
-        draft.error,
-        draft.call_id,
+        call.result,
+        call.error,
+        call.call_id,
         span_id,
-        draft.start,
-        draft.end,
+        call.start,
+        call.end,
         enclosing,
         path,
-        draft.error is None and draft.unsure,
+        call.error is None and call.unsure,
     )

@@ -72,32 +72,32 @@ _Children = dict[bytes, list[bytes]]
 
 @dataclass(slots=True)
 class SpanTree:
-    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there are several tops.
+    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there are several roots.
 
     Attributes:
         ids: span ids.
-        parent: place of the parent, -1 for the top of a tree.
+        parent: place of the parent, -1 for the root of a tree.
         size: number of spans in the subtree, itself included.
-        tops: places of the tops, in order of their ids.
-        missing: top's place → the id of the parent that is not there, b"" for a true root. The top of a circle names
-            the parent that it would hang from, so it is an orphan like any other.
+        roots: places of the roots, in order of their ids: spans without a parent, and orphans.
+        missing: place of a root → the id of the parent that did not arrive, b"" if it has none. The root of a circle is an orphan
+            like any other, and names the parent to which it is linked.
     """
 
     ids: list[bytes] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
-    tops: list[int] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
     missing: dict[int, bytes] = field(default_factory=dict)
 
-    def top_of(self, place: int) -> int:
-        """The top of the tree that the span is in."""
-        return self.tops[bisect_right(self.tops, place) - 1]
+    def root_of(self, place: int) -> int:
+        """The root of the tree that the span is in."""
+        return self.roots[bisect_right(self.roots, place) - 1]
 
 
 def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
-    """The trees that the parent links make."""
+    """Build the trees from the parent links."""
     children: _Children = {}
-    tops: list[tuple[bytes, bytes]] = []
+    roots: list[tuple[bytes, bytes]] = []
     for span_id, frame in frames.items():
         parent = frame[0]
         siblings = children.get(parent)
@@ -106,23 +106,23 @@ def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
         elif parent in frames:
             children[parent] = [span_id]
         else:
-            tops.append((span_id, b"" if parent in _NO_PARENT else parent))
-    tops.sort()
+            roots.append((span_id, b"" if parent in _NO_PARENT else parent))
+    roots.sort()
     tree = SpanTree()
-    for span_id, missing in tops:
+    for span_id, missing in roots:
         _add(tree, span_id, missing, children)
     if len(tree.ids) < len(frames):
         _cut_circles(tree, frames, children)
     return tree
 
 
-def _add(tree: SpanTree, top: bytes, missing: bytes, children: _Children) -> None:
+def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> None:
     """One tree in preorder, the last of siblings first. Siblings without children of their own are added at once."""
     ids, parents, size = tree.ids, tree.parent, tree.size
-    tree.tops.append(len(ids))
+    tree.roots.append(len(ids))
     tree.missing[len(ids)] = missing
     visited: list[int] = []
-    stack = [(top, -1)]
+    stack = [(root, -1)]
     while stack:
         span_id, parent = stack.pop()
         place = len(ids)
@@ -145,7 +145,7 @@ def _add(tree: SpanTree, top: bytes, missing: bytes, children: _Children) -> Non
 
 
 def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Children) -> None:
-    """What no top leads to hangs from a circle: its smallest id becomes a top."""
+    """Add the spans that no root leads to: those of each circle of links, whose smallest id becomes a root, and those below."""
     left = set(frames).difference(tree.ids)
     for start in sorted(left):
         if start not in left:
@@ -156,11 +156,11 @@ def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Child
             walked[span_id] = None
             span_id = frames[span_id][0]
         order = list(walked)
-        top = min(order[order.index(span_id) :])
+        root = min(order[order.index(span_id) :])
         first = len(tree.ids)
-        parent = frames[top][0]
-        children[parent].remove(top)  # opens the circle: it is a tree now
-        _add(tree, top, parent, children)
+        parent = frames[root][0]
+        children[parent].remove(root)  # opens the circle: it is a tree now
+        _add(tree, root, parent, children)
         left.difference_update(tree.ids[first:])
 
 
@@ -174,25 +174,25 @@ class ClassifiedTrace:
 
     Attributes (lists are by place in the tree):
         kinds: what each span is.
-        above: the nearest agent, model or tool span above, -1 if there is none.
-        agent_above: the nearest agent span above, -1 if there is none.
+        ancestor: the nearest ancestor that is an agent, model or tool span, -1 if there is none.
+        enclosing_agent: the nearest ancestor that is an agent span, -1 if there is none.
         steps: those that are left for the evaluation of the trace.
-        argument_keys: see `calls.arguments_key`.
+        argument_keys: see `tool_calls.arguments_key`.
         agents, models, tools: their places, ascending.
         model_calls: those of the models that do not lie directly below another one: a framework's and its client's describe
-            one model call. `tools` are there after `call_builders`, the other three and the two above after `link`.
+            one model call. `call_builders` fills `tools`; `link` fills the other three, `ancestor` and `enclosing_agent`.
     """
 
     trace: ClosedTrace
     plan: Plan
     tree: SpanTree
-    views: list[SpanReader]
+    readers: list[SpanReader]
     resource_scopes: list[ResourceScope]
-    readings: list[Classification]
+    classifications: list[Classification]
     kinds: list[Kind]
     steps: Steps
-    above: list[int] = field(default_factory=list)
-    agent_above: list[int] = field(default_factory=list)
+    ancestor: list[int] = field(default_factory=list)
+    enclosing_agent: list[int] = field(default_factory=list)
     agents: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     model_calls: list[int] = field(default_factory=list)
@@ -200,24 +200,24 @@ class ClassifiedTrace:
     argument_keys: dict[int, Hashable] = field(default_factory=dict)
     _nested_models: dict[int, list[int]] | None = None
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
-    _visits: list[SpanRef] = field(default_factory=list)
+    _span_refs: list[SpanRef] = field(default_factory=list)
 
     def link(self) -> None:
-        """Follow the parents, once it is known which of the tool spans are calls."""
-        kinds, above, agent_above = self.kinds, self.above, self.agent_above
+        """Find ancestors, agents and model calls, once it is known which of the tool spans are calls."""
+        kinds, ancestor, enclosing_agent = self.kinds, self.ancestor, self.enclosing_agent
         other, agent, model = Kind.OTHER, Kind.AGENT, Kind.MODEL
         for place, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
             if up >= 0 and kinds[up] is other:
-                up = above[up]
-            above.append(up)
-            agent_above.append(up if up < 0 or kinds[up] is agent else agent_above[up])
+                up = ancestor[up]
+            ancestor.append(up)
+            enclosing_agent.append(up if up < 0 or kinds[up] is agent else enclosing_agent[up])
             if kind is model:
                 self.models.append(place)
                 if up < 0 or kinds[up] is not model:
                     self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
-        clients = {place for place in self.model_calls if self.readings[place].table.convention.repeats}
+        clients = {place for place in self.model_calls if self.classifications[place].table.convention.repeats}
         if clients:
             self._put_below_instrumentations(clients)
 
@@ -226,23 +226,23 @@ class ClassifiedTrace:
         beside: dict[int, list[tuple[int, int]]] = {}
         for place in self.model_calls:
             if place not in clients:
-                beside.setdefault(self.above[place], []).append((self.views[place].start_ns, place))
+                beside.setdefault(self.ancestor[place], []).append((self.readers[place].start_ns, place))
         for places in beside.values():
             places.sort()
         for client in clients:
-            others, start = beside.get(self.above[client], []), self.views[client].start_ns
+            others, start = beside.get(self.ancestor[client], []), self.readers[client].start_ns
             at = bisect_right(others, start, key=itemgetter(0)) - 1
             place = others[at][1] if at >= 0 else -1
             scope = self.resource_scopes[place].scope_name
-            if at >= 0 and start <= self.views[place].end_ns and self.table(client).is_repeated_by(scope):
-                self.above[client] = place
+            if at >= 0 and start <= self.readers[place].end_ns and self.table(client).is_repeated_by(scope):
+                self.ancestor[client] = place
         self.model_calls = [
-            place for place in self.model_calls if self.above[place] < 0 or self.kinds[self.above[place]] is not Kind.MODEL
+            place for place in self.model_calls if self.ancestor[place] < 0 or self.kinds[self.ancestor[place]] is not Kind.MODEL
         ]
 
     def table(self, place: int) -> ReadTable:
         """The table that knew the span."""
-        return self.readings[place].table
+        return self.classifications[place].table
 
     def records_tools(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
@@ -254,8 +254,8 @@ class ClassifiedTrace:
 
     def moment(self, place: int) -> tuple[int, int, bytes]:
         """What spans are ordered by."""
-        view = self.views[place]
-        return view.start_ns, view.end_ns, self.tree.ids[place]
+        span = self.readers[place]
+        return span.start_ns, span.end_ns, self.tree.ids[place]
 
     def hex_id(self, place: int) -> str:
         """The span's id as text."""
@@ -278,22 +278,22 @@ class ClassifiedTrace:
         if self._nested_models is None:
             self._nested_models = {}
             for model in self.models:
-                self._nested_models.setdefault(self.above[model], []).append(model)
+                self._nested_models.setdefault(self.ancestor[model], []).append(model)
         return self._nested_models.get(place, ())
 
-    def visit(self, place: int) -> SpanRef:
+    def span_ref(self, place: int) -> SpanRef:
         """The span as scorers of spans see it; runs within runs share these."""
-        if not self._visits:
-            for each, view in enumerate(self.views):
+        if not self._span_refs:
+            for each, span in enumerate(self.readers):
                 up = self.tree.parent[each]
-                above = self._visits[up] if up >= 0 else None
-                around = () if above is None else (*above.enclosing, above.span_id)[-MAX_ENCLOSING:]
-                self._visits.append(SpanRef(view.name, view.start_ns, view.end_ns, self.hex_id(each), around))
-        return self._visits[place]
+                parent = self._span_refs[up] if up >= 0 else None
+                enclosing = () if parent is None else (*parent.enclosing, parent.span_id)[-MAX_ENCLOSING:]
+                self._span_refs.append(SpanRef(span.name, span.start_ns, span.end_ns, self.hex_id(each), enclosing))
+        return self._span_refs[place]
 
 
 def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
-    """Every span with what it is; `calls.drafts` looks at tool spans then, and `link` follows."""
+    """Every span with what it is; `call_builders` reads the tool spans next, and `link` finds ancestors after that."""
     spans, dropped = classified_with(trace, trace.frames, plan, steps)
     if dropped:
         spans, _ = classified_with(trace, _without(spans, dropped), plan, steps)
@@ -306,15 +306,17 @@ def classified_with(
     """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
     tree = span_tree_of(frames)
     held = [frames[span_id] for span_id in tree.ids]
-    views = [resource_scope.view(payload) for _, payload, resource_scope in held]
+    readers = [resource_scope.view(payload) for _, payload, resource_scope in held]
     resource_scopes = list(map(itemgetter(2), held))
     read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(resource_scopes)}
-    readings = [read_by[resource_scope](view) for resource_scope, view in zip(resource_scopes, views, strict=True)]
-    kinds = [each.kind for each in readings]
-    read = ClassifiedTrace(trace, plan, tree, views, resource_scopes, readings, kinds, steps)
-    if DROPPED not in readings:
-        return read, set()
-    return read, {span_id for span_id, reading in zip(tree.ids, readings, strict=True) if reading is DROPPED}
+    classifications = [read_by[resource_scope](span) for resource_scope, span in zip(resource_scopes, readers, strict=True)]
+    kinds = [each.kind for each in classifications]
+    spans = ClassifiedTrace(trace, plan, tree, readers, resource_scopes, classifications, kinds, steps)
+    if DROPPED not in classifications:
+        return spans, set()
+    return spans, {
+        span_id for span_id, classification in zip(tree.ids, classifications, strict=True) if classification is DROPPED
+    }
 
 
 def _read(scope: ScopeReader) -> Callable[[SpanReader], Classification]:
@@ -325,13 +327,13 @@ def _drop(_: SpanReader) -> Classification:
     return DROPPED
 
 
-def _without(read: ClassifiedTrace, dropped: set[bytes]) -> dict[bytes, Frame]:
+def _without(spans: ClassifiedTrace, dropped: set[bytes]) -> dict[bytes, Frame]:
     """The frames that neither are dropped nor hang below one that is."""
     kept: dict[bytes, Frame] = {}
     until = 0  # the end of the dropped subtrees so far
-    for place, span_id in enumerate(read.tree.ids):
+    for place, span_id in enumerate(spans.tree.ids):
         if span_id in dropped:
-            until = max(until, read.end(place))
+            until = max(until, spans.end(place))
         if place >= until:
-            kept[span_id] = read.trace.frames[span_id]
+            kept[span_id] = spans.trace.frames[span_id]
     return kept

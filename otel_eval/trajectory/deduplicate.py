@@ -29,46 +29,46 @@ _HostKey = tuple[int, str, str]
 _ATTEMPT_STEPS: Final = 20
 
 
-def merge_within(read: ClassifiedTrace, drafts: dict[int, ToolCallBuilder]) -> list[ToolCallBuilder]:
+def merge_within(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> list[ToolCallBuilder]:
     """The calls, in order of place, after spans within spans were merged."""
-    hosts = _hosts(read, drafts)
+    hosts = _hosts(spans, calls)
     if not hosts:
-        return list(drafts.values())
+        return list(calls.values())
     held: dict[int, list[int]] = {}
     for place, host in hosts.items():
         held.setdefault(host, []).append(place)
     # Inner spans have higher places than outer ones, so going down meets the inner ones first.
-    calls: dict[int, list[ToolCallBuilder]] = {}
+    resolved: dict[int, list[ToolCallBuilder]] = {}
     others: list[ToolCallBuilder] = []
-    for place in sorted(drafts, reverse=True):
-        calls[place] = _resolve(read, drafts[place], [calls.pop(inner) for inner in held.get(place, ())], others)
-    others.extend(draft for same in calls.values() for draft in same)
-    return sorted(others, key=lambda draft: draft.place)
+    for place in sorted(calls, reverse=True):
+        resolved[place] = _resolve(spans, calls[place], [resolved.pop(inner) for inner in held.get(place, ())], others)
+    others.extend(call for same in resolved.values() for call in same)
+    return sorted(others, key=lambda call: call.place)
 
 
-def _hosts(read: ClassifiedTrace, drafts: dict[int, ToolCallBuilder]) -> dict[int, int]:
-    """Tool span → the nearest one above it, no agent between them, of the same name (without a name: of the same id)."""
-    size = read.tree.size
-    if max([size[place] for place in drafts], default=1) == 1:  # nothing lies below any of them, as in nearly every trace
+def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[int, int]:
+    """Tool span → the nearest ancestor with the same name, no agent between them (without a name: of the same id)."""
+    size = spans.tree.size
+    if max([size[place] for place in calls], default=1) == 1:  # nothing lies below any of them, as in nearly every trace
         return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, list[_HostKey]]] = []
     nearest: dict[_HostKey, list[int]] = {}
-    for place in sorted(drafts):
+    for place in sorted(calls):
         while open_spans and open_spans[-1][0] <= place:
             for key in open_spans.pop()[1]:
                 nearest[key].pop()
-        draft, agent = drafts[place], read.agent_above[place]
-        keys = [(agent, "name", mcp_name(draft)), (agent, "id", draft.call_id)][: 2 if draft.call_id else 1]
-        # Without any agent above, two trees share a key; the stack is empty again between them.
-        above = nearest.get(keys[-1] if draft.unnamed else keys[0])
-        if not above and open_spans and _is_prefixed(open_spans[-1][1][0], agent, draft):
-            above = nearest[open_spans[-1][1][0]]
-        if above:
-            hosts[place] = above[-1]
+        call, agent = calls[place], spans.enclosing_agent[place]
+        keys = [(agent, "name", mcp_name(call)), (agent, "id", call.call_id)][: 2 if call.call_id else 1]
+        # Without an agent that encloses them, two trees share a key; the stack is empty again between them.
+        outer = nearest.get(keys[-1] if call.unnamed else keys[0])
+        if not outer and open_spans and _is_prefixed(open_spans[-1][1][0], agent, call):
+            outer = nearest[open_spans[-1][1][0]]
+        if outer:
+            hosts[place] = outer[-1]
         for key in keys:
             nearest.setdefault(key, []).append(place)
-        open_spans.append((read.end(place), keys))
+        open_spans.append((spans.end(place), keys))
     return hosts
 
 
@@ -81,20 +81,20 @@ def _is_prefixed(outer: _HostKey, agent: int, inner: ToolCallBuilder) -> bool:
 
 
 def _resolve(
-    read: ClassifiedTrace, outer: ToolCallBuilder, inner: Sequence[list[ToolCallBuilder]], others: list[ToolCallBuilder]
+    spans: ClassifiedTrace, outer: ToolCallBuilder, inner: Sequence[list[ToolCallBuilder]], others: list[ToolCallBuilder]
 ) -> list[ToolCallBuilder]:
     """What the outer span with all that it holds stands for: one call, or attempts at it.
 
     Args:
-        read: the trace.
+        spans: the trace's.
         outer: the outer span.
         inner: the same of each span that it holds.
         others: takes the calls of their own among these.
     """
     same: list[ToolCallBuilder] = []
     for group in inner:
-        (others if _other_tool(outer, group[0]) or _differ(read, outer, group[0]) else same).extend(group)
-    read.steps.take(_ATTEMPT_STEPS * len(same))  # each level around attempts looks at all of them
+        (others if _other_tool(outer, group[0]) or _differ(spans, outer, group[0]) else same).extend(group)
+    spans.steps.take(_ATTEMPT_STEPS * len(same))  # each level that encloses attempts looks at all of them
     attempts = _attempts(same)
     if len(attempts) > 1:
         for attempt in attempts:
@@ -113,24 +113,24 @@ def _other_tool(one: ToolCallBuilder, other: ToolCallBuilder) -> bool:
     return one.name != other.name and mcp_name(one) != one.name and mcp_name(other) != other.name
 
 
-def _differ(read: ClassifiedTrace, outer: ToolCallBuilder, inner: ToolCallBuilder) -> bool:
+def _differ(spans: ClassifiedTrace, outer: ToolCallBuilder, inner: ToolCallBuilder) -> bool:
     """Whether both recorded arguments by name, and other ones."""
-    if "arguments" in read.plan.needs:
+    if "arguments" in spans.plan.needs:
         return named(inner.arguments) and named(outer.arguments) and inner.arguments != outer.arguments
-    theirs = arguments_key(read, inner)
-    return theirs is not None and arguments_key(read, outer) not in (None, theirs)
+    theirs = arguments_key(spans, inner)
+    return theirs is not None and arguments_key(spans, outer) not in (None, theirs)
 
 
 def _attempts(same: Iterable[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    """One draft per stretch of time: those that overlap (a client's span and the server's) are one attempt."""
+    """One call per stretch of time: those that overlap (a client's span and the server's) are one attempt."""
     attempts: list[ToolCallBuilder] = []
     until = 0
-    for draft in sorted(same, key=lambda d: (d.start, d.end, d.span_id)):
-        if attempts and draft.start < until:
-            attempts[-1].inherit(draft)
+    for call in sorted(same, key=lambda d: (d.start, d.end, d.span_id)):
+        if attempts and call.start < until:
+            attempts[-1].inherit(call)
         else:
-            attempts.append(draft)
-        until = max(until, draft.end)
+            attempts.append(call)
+        until = max(until, call.end)
     return attempts
 
 
@@ -151,66 +151,66 @@ class _Entry:
         tool: its name, if that is one of a tool of an MCP server, else "".
     """
 
-    draft: ToolCallBuilder
+    call: ToolCallBuilder
     scopes: int
     arguments: Hashable
     tool: str
 
     def may_share(self) -> Iterable[_Key]:
         """All that another span may have in common with it."""
-        draft = self.draft
-        yield from [("call id", draft.call_id)] if draft.call_id else [("arguments, no id", self.arguments), ("no id", None)]
+        call = self.call
+        yield from [("call id", call.call_id)] if call.call_id else [("arguments, no id", self.arguments), ("no id", None)]
         yield from [("arguments", self.arguments), ("any", None)]
 
     def surely_common(self) -> list[_Key]:
         """One of them, and the other span is surely of the same call: one id, or where one has none, equal arguments."""
-        if not self.draft.call_id:
+        if not self.call.call_id:
             return [] if self.arguments is None else [("arguments", self.arguments)]
-        by_id: _Key = ("call id", self.draft.call_id)
+        by_id: _Key = ("call id", self.call.call_id)
         return [by_id] if self.arguments is None else [by_id, ("arguments, no id", self.arguments)]
 
     def common(self) -> list[_Key]:
         """The same for a span that may be of the same call: arguments that are not recorded may be equal."""
-        if not self.draft.call_id:
+        if not self.call.call_id:
             return [("any", None)] if self.arguments is None else [("arguments", self.arguments), ("arguments", None)]
-        by_id: _Key = ("call id", self.draft.call_id)
+        by_id: _Key = ("call id", self.call.call_id)
         if self.arguments is None:
             return [by_id, ("no id", None)]
         return [by_id, ("arguments, no id", self.arguments), ("arguments, no id", None)]
 
 
-def merge_beside(read: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    """The calls of one run after two instrumentations' spans of one call were merged; drafts given are left alone."""
-    if len({draft.scope for draft in calls}) < 2:
+def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
+    """The calls of one run after two instrumentations' spans of one call were merged; the builders given are left alone."""
+    if len({call.scope for call in calls}) < 2:
         return calls
     by_name: dict[str, list[ToolCallBuilder]] = {}
-    for draft in calls:
-        by_name.setdefault(mcp_name(draft), []).append(draft)
-    kept = [draft for group in by_name.values() for draft in _merge_group(read, group)]
-    return sorted(kept, key=lambda draft: draft.place)
+    for call in calls:
+        by_name.setdefault(mcp_name(call), []).append(call)
+    kept = [call for group in by_name.values() for call in _merge_group(spans, group)]
+    return sorted(kept, key=lambda call: call.place)
 
 
-def _merge_group(read: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    numbers = {scope: number for number, scope in enumerate(dict.fromkeys(draft.scope for draft in group))}
+def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
+    numbers = {scope: number for number, scope in enumerate(dict.fromkeys(call.scope for call in group))}
     if len(numbers) < 2:
         return group
     # An interval comes before all that lie within it.
     ordered = sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id))
-    has_ids = all(draft.call_id for draft in group)
-    entries = [_entry(draft, numbers[draft.scope], None if has_ids else arguments_key(read, draft)) for draft in ordered]
+    has_ids = all(call.call_id for call in group)
+    entries = [_entry(call, numbers[call.scope], None if has_ids else arguments_key(spans, call)) for call in ordered]
     # A span without arguments must not take the place of the one that surely describes the call.
-    entries = _merged(read, entries, _Entry.surely_common, surely=True)
-    return [entry.draft for entry in _merged(read, entries, _Entry.common, surely=False)]
+    entries = _merged(spans, entries, _Entry.surely_common, surely=True)
+    return [entry.call for entry in _merged(spans, entries, _Entry.common, surely=False)]
 
 
-def _entry(draft: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
-    return _Entry(draft, 1 << scope, arguments, draft.name if mcp_name(draft) != draft.name else "")
+def _entry(call: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
+    return _Entry(call, 1 << scope, arguments, call.name if mcp_name(call) != call.name else "")
 
 
-def _merged(read: ClassifiedTrace, entries: list[_Entry], keys: Callable[[_Entry], list[_Key]], *, surely: bool) -> list[_Entry]:
+def _merged(spans: ClassifiedTrace, entries: list[_Entry], keys: Callable[[_Entry], list[_Key]], *, surely: bool) -> list[_Entry]:
     """The entries after each became part of the first before it that has one of its keys and that it lies within."""
     wanted = [keys(entry) for entry in entries]
-    kept = _Kept(read, {aspect for each in wanted for aspect, _ in each})
+    kept = _Kept(spans, {aspect for each in wanted for aspect, _ in each})
     for place, entry in enumerate(entries):
         outer = kept.first(entry, wanted[place], surely=surely)
         if outer is None:
@@ -222,19 +222,19 @@ def _merged(read: ClassifiedTrace, entries: list[_Entry], keys: Callable[[_Entry
 
 def _both(outer: _Entry, inner: _Entry) -> _Entry:
     """The outer call with what only the inner one's span recorded."""
-    merged = replace(outer.draft)
-    merged.inherit(inner.draft)
+    merged = replace(outer.call)
+    merged.inherit(inner.call)
     # What scorers do not need was not read, so it is not inherited, and the outer span's own still count.
-    inherits = outer.arguments is None and inner.draft.arguments is not UNRECORDED
+    inherits = outer.arguments is None and inner.call.arguments is not UNRECORDED
     return _Entry(merged, outer.scopes | inner.scopes, inner.arguments if inherits else outer.arguments, outer.tool)
 
 
 class _Kept:
     """The calls so far by place, and where each is found by what it may have in common with a later one."""
 
-    def __init__(self, read: ClassifiedTrace, aspects: set[str]) -> None:
+    def __init__(self, spans: ClassifiedTrace, aspects: set[str]) -> None:
         self.entries: Final[dict[int, _Entry]] = {}
-        self._aspects, self._steps = aspects, read.steps
+        self._aspects, self._steps = aspects, spans.steps
         self._ends: Final[dict[_Key, dict[tuple[int, str], dict[int, int]]]] = {}  # by key, scopes and tool: place → end
 
     def first(self, entry: _Entry, keys: list[_Key], *, surely: bool) -> int | None:
@@ -247,9 +247,9 @@ class _Kept:
                 is_other_tool = not surely and tool and entry.tool and tool != entry.tool
                 if not is_other_tool and not scopes & entry.scopes:
                     self._steps.take(len(ends))
-                    for over in [place for place, end in ends.items() if end < entry.draft.start]:
+                    for over in [place for place, end in ends.items() if end < entry.call.start]:
                         del ends[over]  # what follows starts no earlier
-                    places += [place for place, end in ends.items() if end >= entry.draft.end]
+                    places += [place for place, end in ends.items() if end >= entry.call.end]
                 if not ends:
                     del alike[scopes, tool]
         return min(places, default=None)
@@ -258,7 +258,7 @@ class _Kept:
         """Keep a call."""
         self.entries[place] = entry
         for key in self._keys(entry):
-            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = entry.draft.end
+            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = entry.call.end
 
     def take(self, place: int) -> _Entry:
         """A call that will be put back as another one."""

@@ -19,7 +19,7 @@ from otel_eval.interfaces import ClosedTrace, Steps, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
 from otel_eval.trajectory.deduplicate import merge_beside, merge_within
-from otel_eval.trajectory.runs import Candidate, find_runs, tops_of
+from otel_eval.trajectory.runs import Candidate, find_runs, roots_of
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
 
 _PLACE: Final = attrgetter("place")
@@ -54,7 +54,7 @@ class SpanExplanation:
 
     Attributes:
         span_id, parent_id: hex ids; the parent's is "" for a root.
-        depth: spans above it in the trace.
+        depth: the number of its ancestors in the trace.
         name, scope, service: as recorded.
         kind: what the span is; `OTHER` for one that was left out.
         recognition: the convention and the rule that decided.
@@ -75,8 +75,8 @@ class SpanExplanation:
 
 
 @dataclass(frozen=True, slots=True)
-class TopExplanation:
-    """The top span of a tree: the id of its parent, "" if it has none, and where that parent is."""
+class RootExplanation:
+    """The root of a tree of spans: the id of its parent, "" if it has none, and where that parent is."""
 
     span_id: str
     parent_id: str
@@ -89,14 +89,14 @@ class TraceExplanation:
 
     Attributes:
         spans: every span, parents before children.
-        tops: the top of each tree of the spans that were not left out as evaluations.
+        roots: the root of each tree of the spans that were not left out as evaluations.
         runs: the id of each run's own span, and why it is a run.
         looked_for: by scope, the attributes that rules look at.
     """
 
     trace_id: str
     spans: tuple[SpanExplanation, ...]
-    tops: tuple[TopExplanation, ...]
+    roots: tuple[RootExplanation, ...]
     runs: Mapping[str, RunOrigin]
     looked_for: Mapping[str, frozenset[str]]
 
@@ -105,70 +105,72 @@ def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
     """What every span of the trace was read as, and which are runs. Linear in the number of spans."""
     steps = Steps(sys.maxsize)  # unlimited: it is made on request, and nothing is scored
     whole, evaluations = classified_with(trace, trace.frames, plan, steps)
-    read = classified(trace, plan, steps)
-    found = call_builders(read)
-    read.link()
-    runs = find_runs(read)
-    ignored = dict((*_without_meaning(read, found), *_outside(read, runs), *_repeated(read, found, runs)))
-    kinds = dict(zip(read.tree.ids, read.kinds, strict=True))
+    spans = classified(trace, plan, steps)
+    found = call_builders(spans)
+    spans.link()
+    runs = find_runs(spans)
+    ignored = dict((*_without_meaning(spans, found), *_outside(spans, runs), *_repeated(spans, found, runs)))
+    kinds = dict(zip(spans.tree.ids, spans.kinds, strict=True))
     return TraceExplanation(
         trace_id=trace.trace_id.hex(),
         spans=tuple(_spans(whole, evaluations, kinds, ignored)),
-        tops=tuple(TopExplanation(read.hex_id(top), missing.hex(), origin) for top, missing, origin in tops_of(read)),
-        runs={run.span_id.hex(): _origin(read, run) for run in runs},
+        roots=tuple(RootExplanation(spans.hex_id(root), missing.hex(), origin) for root, missing, origin in roots_of(spans)),
+        runs={run.span_id.hex(): _origin(spans, run) for run in runs},
         looked_for={
             scope: plan.reader.of_scope(scope).wanted.keys for scope in {each.scope_name for each in whole.resource_scopes}
         },
     )
 
 
-def _origin(read: ClassifiedTrace, run: Candidate) -> RunOrigin:
+def _origin(spans: ClassifiedTrace, run: Candidate) -> RunOrigin:
     if run.fragment:
         return RunOrigin.MISSING
-    return RunOrigin.AGENT if read.kinds[run.first] is Kind.AGENT else RunOrigin.LOCAL_ROOT
+    return RunOrigin.AGENT if spans.kinds[run.first] is Kind.AGENT else RunOrigin.LOCAL_ROOT
 
 
-def _without_meaning(read: ClassifiedTrace, found: dict[int, ToolCallBuilder]) -> Iterator[tuple[bytes, Ignored]]:
+def _without_meaning(spans: ClassifiedTrace, found: dict[int, ToolCallBuilder]) -> Iterator[tuple[bytes, Ignored]]:
     """The spans that are neither agents nor model or tool calls of their own, by id."""
-    ids, above = read.tree.ids, read.above
-    for place, reading in enumerate(read.readings):
-        if reading.table is NO_TABLE:
+    ids, ancestor = spans.tree.ids, spans.ancestor
+    for place, classification in enumerate(spans.classifications):
+        if classification.table is NO_TABLE:
             yield ids[place], Ignored.NO_RULE
-        elif reading.kind is Kind.OTHER:
+        elif classification.kind is Kind.OTHER:
             yield ids[place], Ignored.OTHER
-        elif reading.kind is Kind.TOOL and place not in found:
+        elif classification.kind is Kind.TOOL and place not in found:
             yield ids[place], Ignored.NOT_A_CALL
-        elif reading.kind is Kind.MODEL and above[place] >= 0 and read.kinds[above[place]] is Kind.MODEL:
+        elif classification.kind is Kind.MODEL and ancestor[place] >= 0 and spans.kinds[ancestor[place]] is Kind.MODEL:
             yield ids[place], Ignored.SAME_MODEL_CALL
 
 
-def _outside(read: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
+def _outside(spans: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
     """The model and tool spans that no run holds."""
     ranges = sorted((run.first, run.last) for run in runs if run.outermost)
-    for place in (*read.models, *read.tools):
-        at = bisect_right(ranges, (place, len(read.views))) - 1
+    for place in (*spans.models, *spans.tools):
+        at = bisect_right(ranges, (place, len(spans.readers))) - 1
         if at < 0 or place >= ranges[at][1]:
-            yield read.tree.ids[place], Ignored.OUTSIDE
+            yield spans.tree.ids[place], Ignored.OUTSIDE
 
 
-def _repeated(read: ClassifiedTrace, found: dict[int, ToolCallBuilder], runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
-    """The tool spans that describe a call of another span. Merges the drafts, so they are of no further use."""
+def _repeated(
+    spans: ClassifiedTrace, found: dict[int, ToolCallBuilder], runs: list[Candidate]
+) -> Iterator[tuple[bytes, Ignored]]:
+    """The tool spans that describe a call of another span. Merges the builders, so they are of no further use."""
     places = {*found}
-    calls = merge_within(read, found)
-    kept = {draft.place for draft in calls}
+    calls = merge_within(spans, found)
+    kept = {call.place for call in calls}
     for run in runs:
         if run.outermost:
             first, last = (bisect_left(calls, place, key=_PLACE) for place in (run.first, run.last))
             own = calls[first:last]
-            kept -= {draft.place for draft in own} - {draft.place for draft in merge_beside(read, own)}
-    yield from ((read.tree.ids[place], Ignored.SAME_CALL) for place in places - kept)
+            kept -= {call.place for call in own} - {call.place for call in merge_beside(spans, own)}
+    yield from ((spans.tree.ids[place], Ignored.SAME_CALL) for place in places - kept)
 
 
 def _spans(
     whole: ClassifiedTrace, evaluations: set[bytes], kinds: Mapping[bytes, Kind], ignored: Mapping[bytes, Ignored]
 ) -> Iterator[SpanExplanation]:
     for place, depth in _in_order(whole):
-        span_id, view, resource_scope = whole.tree.ids[place], whole.views[place], whole.resource_scopes[place]
+        span_id, span, resource_scope = whole.tree.ids[place], whole.readers[place], whole.resource_scopes[place]
         scope = whole.plan.reader.of_scope(resource_scope.scope_name)
         why = ignored.get(span_id)
         if span_id not in kinds:
@@ -177,21 +179,21 @@ def _spans(
             span_id=span_id.hex(),
             parent_id=whole.trace.frames[span_id][0].hex(),
             depth=depth,
-            name=view.name,
+            name=span.name,
             scope=resource_scope.scope_name,
             service=resource_scope.service,
             kind=kinds.get(span_id, Kind.OTHER),
-            recognition=scope.explain(view),
+            recognition=scope.explain(span),
             ignored=why,
-            keys=tuple(sorted(view.attributes(_EVERY_ATTRIBUTE))) if why is Ignored.NO_RULE else (),
+            keys=tuple(sorted(span.attributes(_EVERY_ATTRIBUTE))) if why is Ignored.NO_RULE else (),
         )
 
 
-def _in_order(read: ClassifiedTrace) -> Iterator[tuple[int, int]]:
+def _in_order(spans: ClassifiedTrace) -> Iterator[tuple[int, int]]:
     """The places of all spans, parents before children and siblings in order of time, each with its depth."""
     below: dict[int, list[int]] = {}
-    for place in sorted(range(len(read.views)), key=read.moment, reverse=True):
-        below.setdefault(read.tree.parent[place], []).append(place)
+    for place in sorted(range(len(spans.readers)), key=spans.moment, reverse=True):
+        below.setdefault(spans.tree.parent[place], []).append(place)
     stack = [(place, 0) for place in below.get(-1, ())]
     while stack:
         place, depth = stack.pop()

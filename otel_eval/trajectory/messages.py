@@ -46,20 +46,20 @@ _JOIN_STEPS: Final = 10
 class TraceMessages:
     """The messages of a trace, read when they are needed, and once."""
 
-    def __init__(self, read: ClassifiedTrace) -> None:
-        self._read = read
+    def __init__(self, spans: ClassifiedTrace) -> None:
+        self._spans = spans
         self._of_spans: dict[int, SpanMessages] = {}
         self._owns: dict[int, SpanMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
-        self._histories = Histories(read.steps)
+        self._histories = Histories(spans.steps)
 
     def of_span(self, place: int) -> SpanMessages:
         """What the messages of the span hold; of a model span that holds none, those of the model spans directly below it."""
         known = self._of_spans.get(place)
         if known is None:
             known = self._own(place)
-            if not known.recorded and self._read.kinds[place] is Kind.MODEL:
-                known = _merged(known, [self._own(inner) for inner in self._read.nested_models(place)])
+            if not known.recorded and self._spans.kinds[place] is Kind.MODEL:
+                known = _merged(known, [self._own(inner) for inner in self._spans.nested_models(place)])
             self._of_spans[place] = known
         return known
 
@@ -70,14 +70,14 @@ class TraceMessages:
     def _own(self, place: int) -> SpanMessages:
         known = self._owns.get(place)
         if known is None:
-            table = self._read.table(place)
+            table = self._spans.table(place)
             is_known = table is not NO_TABLE
-            known = self._owns[place] = _read_span(self._read, place, table, self._histories) if is_known else SpanMessages()
+            known = self._owns[place] = _read_span(self._spans, place, table, self._histories) if is_known else SpanMessages()
         return known
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
         """The output messages of the span's attributes, decoded, without texts that cannot hold a finish reason."""
-        attributes, steps = self._read.views[place].attributes(table.messages_wanted[Side.OUTPUT]), self._read.steps
+        attributes, steps = self._spans.readers[place].attributes(table.messages_wanted[Side.OUTPUT]), self._spans.steps
         return [
             _decoded(row, value, steps)
             for row, value in _rows(table, Side.OUTPUT, attributes, steps)
@@ -85,24 +85,24 @@ class TraceMessages:
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
 
-    def fill(self, drafts: list[ToolCallBuilder]) -> None:
+    def fill(self, calls: list[ToolCallBuilder]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
         groups: dict[int, list[ToolCallBuilder]] = {}
-        for draft in drafts:
-            groups.setdefault(self._read.agent_above[draft.place], []).append(draft)
+        for call in calls:
+            groups.setdefault(self._spans.enclosing_agent[call.place], []).append(call)
         for agent, group in groups.items():
-            if any(self._misses(draft) for draft in group):
+            if any(self._misses(call) for call in group):
                 messages = self._nearest_of(agent)
                 if messages:
-                    fill(messages, group, self._read.plan.needs, self._read.steps)
+                    fill(messages, group, self._spans.plan.needs, self._spans.steps)
 
-    def _misses(self, draft: ToolCallBuilder) -> bool:
-        plan = self._read.plan
-        lacks_arguments = "arguments" in plan.needs and not named(draft.arguments)
-        return lacks_arguments or lacks_result(draft, plan.needs) or (plan.wants_content_of_calls and not draft.call_id)
+    def _misses(self, call: ToolCallBuilder) -> bool:
+        plan = self._spans.plan
+        lacks_arguments = "arguments" in plan.needs and not named(call.arguments)
+        return lacks_arguments or lacks_result(call, plan.needs) or (plan.wants_content_of_calls and not call.call_id)
 
     def _nearest_of(self, agent: int) -> AgentMessages:
-        """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
+        """The messages of the agent, or of the nearest agent that encloses it and recorded any (one run, several spans)."""
         own, walked = agent, []
         while agent not in self._nearest:
             walked.append(agent)
@@ -110,14 +110,14 @@ class TraceMessages:
             if messages or agent < 0:
                 self._nearest[agent] = messages
             else:
-                agent = self._read.agent_above[agent]
+                agent = self._spans.enclosing_agent[agent]
         self._nearest.update(dict.fromkeys(walked, self._nearest[agent]))
         return self._nearest[agent] or self._of_steps(own)
 
     def _of_steps(self, agent: int) -> AgentMessages:
         """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
         models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of.get(step, ())]
-        return self._joined(sorted(models, key=self._read.moment), [])
+        return self._joined(sorted(models, key=self._spans.moment), [])
 
     def _of_agent(self, agent: int) -> AgentMessages:
         models = self._models_of.get(agent, [])
@@ -125,37 +125,37 @@ class TraceMessages:
 
     @cached_property
     def _models_of(self) -> dict[int, list[int]]:
-        """The places of model spans in order of time, by the agent above."""
-        return self._by_agent(sorted(self._read.models, key=self._read.moment))
+        """The places of model spans in order of time, by the agent that encloses them."""
+        return self._by_agent(sorted(self._spans.models, key=self._spans.moment))
 
     @cached_property
     def _steps_of(self) -> dict[int, list[int]]:
-        """The places of agent spans, by the agent above."""
-        return self._by_agent(self._read.agents)
+        """The places of agent spans, by the agent that encloses them."""
+        return self._by_agent(self._spans.agents)
 
     def _by_agent(self, places: list[int]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for place in places:
-            found.setdefault(self._read.agent_above[place], []).append(place)
+            found.setdefault(self._spans.enclosing_agent[place], []).append(place)
         return found
 
     def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> AgentMessages:
         found, of_agents = [self.of_span(place) for place in models], [self.of_span(place) for place in agents]
         for each in (*found, *of_agents):
-            self._read.steps.take(_JOIN_STEPS + len(each.requests))
-        return join(found, of_agents, windows, self._read.steps)
+            self._spans.steps.take(_JOIN_STEPS + len(each.requests))
+        return join(found, of_agents, windows, self._spans.steps)
 
     def _windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model call of the agent.
 
         They may start before the model call ends, since its output is streamed.
         """
-        views = [self._read.views[place] for place in models]
-        starts = [view.start_ns for view in views]
-        after = [max(at + 1, bisect_left(starts, view.end_ns)) for at, view in enumerate(views)]
+        readers = [self._spans.readers[place] for place in models]
+        starts = [span.start_ns for span in readers]
+        after = [max(at + 1, bisect_left(starts, span.end_ns)) for at, span in enumerate(readers)]
         return [
-            (view.start_ns, starts[next_at] if next_at < len(starts) else None)
-            for view, next_at in zip(views, after, strict=True)
+            (span.start_ns, starts[next_at] if next_at < len(starts) else None)
+            for span, next_at in zip(readers, after, strict=True)
         ]
 
     def recover(self, models: list[int], agents: list[int]) -> list[tuple[int, ToolCall]]:
@@ -171,7 +171,7 @@ class TraceMessages:
             return []
         first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
         made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
-        history, needs = history_of(map(self.of_span, (*models, *agents)), self._read.steps), self._read.plan.needs
+        history, needs = history_of(map(self.of_span, (*models, *agents)), self._spans.steps), self._spans.plan.needs
         ids = [request.call_id for _, request in made]
         if not all(ids):
             ids = ids_of(self._joined([*models, *agents], []), [(self.of_span(place), request) for place, request in made])
@@ -186,12 +186,12 @@ class TraceMessages:
         Where each call of the agent would have left a span, only those count whose tool the model's provider ran: the others
         were refused, or wait for an approval.
         """
-        read, table, held = self._read, self._read.table(place), self.of_span(place)
+        spans, table, held = self._spans, self._spans.table(place), self.of_span(place)
         if not held.requests:
             return []
-        agent = place if read.kinds[place] is Kind.AGENT else read.agent_above[place]
+        agent = place if spans.kinds[place] is Kind.AGENT else spans.enclosing_agent[place]
         requests = [each for each in held.requests if table.is_request(each.name)]
-        if spans_expected and agent >= 0 and read.records_tools(agent):
+        if spans_expected and agent >= 0 and spans.records_tools(agent):
             return [each for each in requests if each.call_id in held.executed]
         return requests
 
@@ -219,26 +219,26 @@ def _forget_uneven(messages: History, requests: list[tuple[str, str]]) -> None:
         del messages.without_id[name]
 
 
-def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
-    found, steps = SpanMessages(positional_ids=table.convention.positional_ids), read.steps
+def _read_span(spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
+    found, steps = SpanMessages(positional_ids=table.convention.positional_ids), spans.steps
     steps.take(_SPAN_STEPS)
-    attributes = _attributes(read, place, table.messages_wanted[Side.OUTPUT])
+    attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
     for row, value in _rows(table, Side.OUTPUT, attributes, steps):
         found.add(row.side, _read_output(row, value, attributes, table, steps), conclusive=row.conclusive)
-    found.put_off(partial(_read_history, read, place, table, histories))
-    for event in chain(read.views[place].events(), read.logs(place)):
+    found.put_off(partial(_read_history, spans, place, table, histories))
+    for event in chain(spans.readers[place].events(), spans.logs(place)):
         steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             found.add(side, mentions, conclusive=table.convention.conclusive_events)
     return found
 
 
-def _read_history(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
+def _read_history(spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
     """What the attributes hold of before the span. They are decoded only here: histories that are not needed take no memory."""
     found: list[ToolRequest | ToolResult] = []
-    attributes = _attributes(read, place, table.messages_wanted[Side.HISTORY])
-    for row, value in _rows(table, Side.HISTORY, attributes, read.steps):
-        conversation = (read.agent_above[place], row.key)
+    attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
+    for row, value in _rows(table, Side.HISTORY, attributes, spans.steps):
+        conversation = (spans.enclosing_agent[place], row.key)
         if row.key.endswith("."):
             found += histories.of_family(conversation, value)
         else:
@@ -246,10 +246,10 @@ def _read_history(read: ClassifiedTrace, place: int, table: ReadTable, histories
     return found
 
 
-def _attributes(read: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
+def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
     """The attributes of a span, and those of its log records that it has not itself; of equal keys the first one counts."""
-    attributes = read.views[place].attributes(wanted)
-    for event in read.logs(place):
+    attributes = spans.readers[place].attributes(wanted)
+    for event in spans.logs(place):
         attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
     return attributes
 

@@ -209,49 +209,49 @@ def _content(request: ToolRequest) -> tuple[str, str]:
     return request.name, _SORTED.encode(request.arguments)
 
 
-def fill(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
+def fill(messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
     """Give the calls of one agent what its messages hold: by call id, else by arguments, else by order in the name."""
-    claimed = _claim_by_id(messages, drafts, needs)
+    claimed = _claim_by_id(messages, calls, needs)
     # Each instrumentation describes the same calls, so its spans take from the requests for themselves.
     groups: dict[tuple[str, str], list[ToolCallBuilder]] = {}
-    for draft in sorted(drafts, key=lambda each: (each.start, each.end, each.span_id)):
-        groups.setdefault((draft.name, draft.scope), []).append(draft)
+    for call in sorted(calls, key=lambda each: (each.start, each.end, each.span_id)):
+        groups.setdefault((call.name, call.scope), []).append(call)
     for (name, _), group in groups.items():
-        taken = {claimed[draft.place] for draft in group if draft.place in claimed}
-        waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, request in pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ():
-            _take(draft, request, needs)
-        is_lacking = any(lacks_result(draft, needs) for draft in group)
+        taken = {claimed[call.place] for call in group if call.place in claimed}
+        waiting = [call for call in group if call.place not in claimed]
+        for call, request in pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ():
+            _take(call, request, needs)
+        is_lacking = any(lacks_result(call, needs) for call in group)
         results = messages.history().without_id.get(name, []) if is_lacking else []
         if len(results) == len(group):
-            for draft, result in zip(group, results, strict=True):
-                if lacks_result(draft, needs):
-                    draft.result = result.result
-    for draft in drafts:
-        if draft.call_id and lacks_result(draft, needs) and (found := messages.history().results.get(draft.call_id)):
-            draft.result = found.result
+            for call, result in zip(group, results, strict=True):
+                if lacks_result(call, needs):
+                    call.result = result.result
+    for call in calls:
+        if call.call_id and lacks_result(call, needs) and (found := messages.history().results.get(call.call_id)):
+            call.result = found.result
 
 
-def lacks_result(draft: ToolCallBuilder, needs: frozenset[str]) -> bool:
+def lacks_result(call: ToolCallBuilder, needs: frozenset[str]) -> bool:
     """Whether results are needed and no span of the call recorded its own."""
-    return draft.result is UNRECORDED and "results" in needs
+    return call.result is UNRECORDED and "results" in needs
 
 
-def _claim_by_id(messages: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
+def _claim_by_id(messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
     """Place of a call → the request with its id."""
     claimed: dict[int, int] = {}
-    for draft in drafts:
-        request = messages.of_id(draft.call_id) if draft.call_id else None
-        if request is not None and request.name in ("", draft.name):
-            claimed[draft.place] = id(request)
-            _take(draft, request, needs)
+    for call in calls:
+        request = messages.of_id(call.call_id) if call.call_id else None
+        if request is not None and request.name in ("", call.name):
+            claimed[call.place] = id(request)
+            _take(call, request, needs)
     return claimed
 
 
-def _take(draft: ToolCallBuilder, request: ToolRequest, needs: frozenset[str]) -> None:
-    if "arguments" in needs and not named(draft.arguments) and request.arguments is not UNRECORDED:
-        draft.arguments = request.arguments
-    draft.call_id = draft.call_id or request.call_id
+def _take(call: ToolCallBuilder, request: ToolRequest, needs: frozenset[str]) -> None:
+    if "arguments" in needs and not named(call.arguments) and request.arguments is not UNRECORDED:
+        call.arguments = request.arguments
+    call.call_id = call.call_id or request.call_id
 
 
 Window = tuple[int, int | None]
@@ -308,10 +308,10 @@ def pair(
     for fits, is_part in ((named, False), (_is_bare, True)):
         steps.take(_STEPS * len(waiting))
         found = _first_left(waiting, fits, partial(requests.places_of, is_part=is_part), gone)
-        yield from ((draft, requests.in_order[found[draft.place]]) for draft in waiting if draft.place in found)
-        waiting = [draft for draft in waiting if draft.place not in found]
+        yield from ((call, requests.in_order[found[call.place]]) for call in waiting if call.place in found)
+        waiting = [call for call in waiting if call.place not in found]
     if len(waiting) != len(requests.in_order) - len(gone):
-        waiting = [draft for draft in waiting if not named(draft.arguments)]
+        waiting = [call for call in waiting if not named(call.arguments)]
     if waiting and is_order_known:
         steps.take(_STEPS * len(requests.in_order))
         yield from _in_order(requests, gone, waiting)
@@ -327,13 +327,13 @@ def _first_left(
     """Place of a call → place of the first request that is left for its arguments; those are added to `gone`."""
     found: dict[int, int] = {}
     left: dict[Hashable, Iterator[int]] = {}
-    for draft in waiting:
-        if fits(draft.arguments):
-            key = frozen(draft.arguments)
+    for call in waiting:
+        if fits(call.arguments):
+            key = frozen(call.arguments)
             at = next((each for each in left.setdefault(key, iter(places(key))) if each not in gone), None)
             if at is not None:
                 gone.add(at)
-                found[draft.place] = at
+                found[call.place] = at
     return found
 
 
@@ -341,7 +341,7 @@ def _in_order(
     requests: Requests, gone: set[int], waiting: list[ToolCallBuilder]
 ) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
     """Each request that is left, with the first call that started in its window."""
-    starts = [draft.start for draft in waiting]
+    starts = [call.start for call in waiting]
     following = list(range(len(waiting) + 1))  # each call's place, or once it is paired one after it
     for place, (request, (first, last)) in enumerate(zip(requests.in_order, requests.windows, strict=True)):
         if place in gone:

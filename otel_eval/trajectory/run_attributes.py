@@ -1,4 +1,4 @@
-"""A run's own attributes: its agent, its input and output, its tokens, its labels, and the agents around each call."""
+"""A run's own attributes: its agent, its input and output, its tokens, its labels, and the agents that enclose each call."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ class TokenCounts:
 
 
 class RunAttributes:
-    """Reads facts of runs; what several runs share is read once."""
+    """Reads the attributes of runs; what several runs share is read once."""
 
-    def __init__(self, read: ClassifiedTrace) -> None:
-        self._read = read
+    def __init__(self, spans: ClassifiedTrace) -> None:
+        self._spans = spans
         self._agents: dict[int, dict[str, Any]] = {}
         self._names: dict[int, str] = {}
-        self._conversations: dict[int, str] = {}
+        self._conversation_ids: dict[int, str] = {}
 
     def attributes(self, place: int) -> dict[str, Any]:
         """The attributes of an agent span that its table asks for."""
         known = self._agents.get(place)
         if known is None:
-            wanted = self._read.plan.agent_wanted[self._read.table(place).name]
-            known = self._agents[place] = self._read.views[place].attributes(wanted)
+            wanted = self._spans.plan.agent_wanted[self._spans.table(place).name]
+            known = self._agents[place] = self._spans.readers[place].attributes(wanted)
         return known
 
     def agent(self, place: int) -> str:
         """The agent's name, or ""."""
         known = self._names.get(place)
         if known is None:
-            name = self._read.views[place].name
-            known = self._names[place] = self._read.table(place).agent_name(self.attributes(place), name)
+            name = self._spans.readers[place].name
+            known = self._names[place] = self._spans.table(place).agent_name(self.attributes(place), name)
         return known
 
     def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
         """The run's agent: its own name, else that of the only agent directly within it (a workflow around one agent)."""
         if run.fragment:
             return ""
-        is_agent = self._read.kinds[run.first] is Kind.AGENT
-        own = self.agent(run.first) if is_agent else self._of_other(self._read.table(run.first), run.first)
+        is_agent = self._spans.kinds[run.first] is Kind.AGENT
+        own = self.agent(run.first) if is_agent else self._of_other(self._spans.table(run.first), run.first)
         if own:
             return own
         inner = {self.agent(place) for place in agents if self._is_of_workflow(run, place)} - {""}
@@ -70,70 +70,70 @@ class RunAttributes:
 
     def _is_of_workflow(self, run: Candidate, place: int) -> bool:
         """Whether the agent is directly within the run; one that a tool call started is another agent than the run's own."""
-        above = self._read.above[place]
-        by_tool = above > run.first and self._read.kinds[above] is Kind.TOOL
-        return not by_tool and self._read.agent_above[place] in (run.first, -1)
+        ancestor = self._spans.ancestor[place]
+        by_tool = ancestor > run.first and self._spans.kinds[ancestor] is Kind.TOOL
+        return not by_tool and self._spans.enclosing_agent[place] in (run.first, -1)
 
     def _of_other(self, table: ReadTable, place: int) -> str:
         """The agent that a span of another kind names; where tools and agents are named alike, a tool's name is none."""
-        read = self.attributes(place)
-        name = table.text(read, Field.AGENT_NAME)
-        is_tool = self._read.kinds[place] is Kind.TOOL
-        return "" if is_tool and name == table.tool_name(read, self._read.views[place].name) else name
+        attributes = self.attributes(place)
+        name = table.text(attributes, Field.AGENT_NAME)
+        is_tool = self._spans.kinds[place] is Kind.TOOL
+        return "" if is_tool and name == table.tool_name(attributes, self._spans.readers[place].name) else name
 
-    def conversation(self, run: Candidate, others: Sequence[int]) -> str:
-        """The conversation the run belongs to: as its own span records it, else the earliest of the others that does."""
-        own = "" if run.fragment else self._conversation_at(run.first)
+    def conversation_id(self, run: Candidate, others: Sequence[int]) -> str:
+        """The id of the run's conversation: from its own span, else from the earliest of the others that records one."""
+        own = "" if run.fragment else self._conversation_id_at(run.first)
         if own or not others:
             return own
-        named = [place for place in others if self._conversation_at(place)]
-        return self._conversation_at(min(named, key=self._read.moment)) if named else ""
+        named = [place for place in others if self._conversation_id_at(place)]
+        return self._conversation_id_at(min(named, key=self._spans.moment)) if named else ""
 
-    def _conversation_at(self, place: int) -> str:
-        known = self._conversations.get(place)
+    def _conversation_id_at(self, place: int) -> str:
+        known = self._conversation_ids.get(place)
         if known is None:
-            known = self._read.table(place).text(self.attributes(place), Field.CONVERSATION)
-            self._conversations[place] = known
+            known = self._spans.table(place).text(self.attributes(place), Field.CONVERSATION)
+            self._conversation_ids[place] = known
         return known
 
     def response_id(self, place: int) -> str:
         """The id of the response that a span records, or ""."""
-        return self._read.table(place).text(self.attributes(place), Field.RESPONSE_ID)
+        return self._spans.table(place).text(self.attributes(place), Field.RESPONSE_ID)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
         """Sums over model calls; where none of these has any, what the run's own span records.
 
         A sum to which a model call did not contribute is unknown. Nothing is read if no scorer needs it.
         """
-        if "tokens" not in self._read.plan.needs:
+        if "tokens" not in self._spans.plan.needs:
             return TokenCounts()
-        self._read.steps.take(_TOKENS_STEPS * len(models))
+        self._spans.steps.take(_TOKENS_STEPS * len(models))
         used = [self._tokens(place) for place in models]
         if any(each != TokenCounts() for each in used):
             return _sum(used)
-        return TokenCounts() if run.fragment else _tokens(self._read.table(run.first), self.attributes(run.first))
+        return TokenCounts() if run.fragment else _tokens(self._spans.table(run.first), self.attributes(run.first))
 
     def _tokens(self, place: int) -> TokenCounts:
         """Those of a model call; where its span has none, those of the model spans directly below it."""
         own = self._tokens_of_span(place)
-        return own if own != TokenCounts() else _sum([self._tokens_of_span(each) for each in self._read.nested_models(place)])
+        return own if own != TokenCounts() else _sum([self._tokens_of_span(each) for each in self._spans.nested_models(place)])
 
     def _tokens_of_span(self, place: int) -> TokenCounts:
-        table = self._read.table(place)
-        return _tokens(table, self._read.views[place].attributes(table.tokens_wanted))
+        table = self._spans.table(place)
+        return _tokens(table, self._spans.readers[place].attributes(table.tokens_wanted))
 
     def labels(self, run: Candidate) -> dict[str, Any]:
         """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
-        wanted = self._read.plan.attributes_wanted
+        wanted = self._spans.plan.attributes_wanted
         if not wanted.keys or run.fragment:
             return {}
-        return {**self._read.resource_scopes[run.first].shared(wanted), **self._read.views[run.first].attributes(wanted)}
+        return {**self._spans.resource_scopes[run.first].shared(wanted), **self._spans.readers[run.first].attributes(wanted)}
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
         """The input and the output of the run; taken from its first and last model call where it does not record them."""
-        if run.fragment or "content" not in self._read.plan.needs:
+        if run.fragment or "content" not in self._spans.plan.needs:
             return UNRECORDED, UNRECORDED
-        by_time = sorted(models, key=self._read.moment)
+        by_time = sorted(models, key=self._spans.moment)
         own = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own else by_time[:1])]
         given = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
@@ -146,43 +146,43 @@ class RunAttributes:
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
         """What the span would have recorded itself: nothing else can stand for it, it would read otherwise."""
-        return self._read.table(place).convention.own_content if self._read.kinds[place] is Kind.AGENT else ()
+        return self._spans.table(place).convention.own_content if self._spans.kinds[place] is Kind.AGENT else ()
 
     def _content(self, place: int, wanted: Field) -> Any:
         table = self._table_for_content(place)
         if table is NO_TABLE:
             return None
-        read = self._read.views[place].attributes(table.keys_wanted(wanted))
-        value = table.value(read, wanted)
+        attributes = self._spans.readers[place].attributes(table.keys_wanted(wanted))
+        value = table.value(attributes, wanted)
         if value is None or value == "[]":
-            return text_in_events(chain(self._read.views[place].events(), self._read.logs(place)), wanted)
-        self._read.steps.take(steps_of(value))
+            return text_in_events(chain(self._spans.readers[place].events(), self._spans.logs(place)), wanted)
+        self._spans.steps.take(steps_of(value))
         last = wanted is Field.OUTPUT
-        return message_text(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
+        return message_text(decode(value), frozenset() if last else _USER, last=last or not _whole(table, attributes))
 
     def _table_for_content(self, place: int) -> ReadTable:
         """The span's table; a root that no table knows is spelt like the model and tool spans below it."""
-        table = self._read.table(place)
+        table = self._spans.table(place)
         if table is not NO_TABLE:
             return table
-        inside = [each for places in (self._read.models, self._read.tools) for each in self._inside(places, place)]
-        return self._read.table(min(inside, key=self._read.moment)) if inside else table
+        inside = [each for places in (self._spans.models, self._spans.tools) for each in self._inside(places, place)]
+        return self._spans.table(min(inside, key=self._spans.moment)) if inside else table
 
-    def _inside(self, places: list[int], top: int) -> list[int]:
+    def _inside(self, places: list[int], root: int) -> list[int]:
         """Those of the places that are in the subtree of a span."""
-        return places[bisect_left(places, top) : bisect_left(places, self._read.end(top))]
+        return places[bisect_left(places, root) : bisect_left(places, self._spans.end(root))]
 
 
-def _whole(table: ReadTable, read: dict[str, Any]) -> bool:
+def _whole(table: ReadTable, attributes: dict[str, Any]) -> bool:
     """Whether the input is recorded as the whole conversation, answers included: then the question comes first."""
     outputs = {row.key for row in table.convention.messages if row.side is Side.OUTPUT}
-    return any(key in outputs for key in read)
+    return any(key in outputs for key in attributes)
 
 
-def _tokens(table: ReadTable, read: dict[str, Any]) -> TokenCounts:
+def _tokens(table: ReadTable, attributes: dict[str, Any]) -> TokenCounts:
     return TokenCounts(
-        _count(table.value(read, Field.INPUT_TOKENS), _GIVEN),
-        _count(table.value(read, Field.OUTPUT_TOKENS), _MADE),
+        _count(table.value(attributes, Field.INPUT_TOKENS), _GIVEN),
+        _count(table.value(attributes, Field.OUTPUT_TOKENS), _MADE),
     )
 
 
@@ -207,9 +207,9 @@ def _count(value: Any, words: tuple[str, ...]) -> int | None:
     return int(held) if is_count else None
 
 
-def span_refs(read: ClassifiedTrace, run: Candidate) -> tuple[SpanRef, ...]:
-    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` spans around it, in the run or not."""
-    return tuple(read.visit(place) for place in sorted(range(run.first, run.last), key=read.moment))
+def span_refs(spans: ClassifiedTrace, run: Candidate) -> tuple[SpanRef, ...]:
+    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` of its ancestors, in the run or not."""
+    return tuple(spans.span_ref(place) for place in sorted(range(run.first, run.last), key=spans.moment))
 
 
 _Path = tuple[list[int], tuple[str, ...]]
@@ -219,13 +219,13 @@ _Path = tuple[list[int], tuple[str, ...]]
 class AgentPaths:
     """Paths of agents; an agent without a name is left out, and one within another of the same name is the same agent."""
 
-    def __init__(self, read: ClassifiedTrace, name: Callable[[int], str]) -> None:
-        self._read, self._name = read, name
+    def __init__(self, spans: ClassifiedTrace, name: Callable[[int], str]) -> None:
+        self._spans, self._name = spans, name
         self._paths: Final[dict[int, _Path]] = {}
 
     def of(self, place: int, first: int) -> tuple[str, ...]:
-        """Names of the agents around a span that are at `first` or below it; the nearest `MAX_ENCLOSING` are looked at."""
-        agent = place if self._read.kinds[place] is Kind.AGENT else self._read.agent_above[place]
+        """Names of the agents that enclose a span, from `first` down; only the nearest `MAX_ENCLOSING` are considered."""
+        agent = place if self._spans.kinds[place] is Kind.AGENT else self._spans.enclosing_agent[place]
         if agent == first:  # as in most runs
             return (self._name(agent),) if self._name(agent) else ()
         if agent not in self._paths:
@@ -240,5 +240,5 @@ class AgentPaths:
                 break
             if self._name(agent) and not (found and self._name(agent) == self._name(found[-1])):
                 found.append(agent)
-            agent = self._read.agent_above[agent]
+            agent = self._spans.enclosing_agent[agent]
         return [-each for each in found], tuple(self._name(each) for each in reversed(found))

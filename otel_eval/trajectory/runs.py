@@ -51,7 +51,7 @@ class Candidate:
         first, last: the range of its subtree; `first` is the run's own span, unless that never arrived.
         span_id: the id of the run's own span, or the parent that its fragments name.
         incomplete: "" or why it cannot be evaluated.
-        outermost: no other run is around it.
+        outermost: no other run encloses it.
         origin: where the tree comes from that it is in.
         fragment: its own span is not there.
         others: ranges of further fragments that belong to the same missing run.
@@ -69,9 +69,9 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Tree:
-    """The tree below a top, as far as it matters here."""
+    """One tree of spans, as far as it matters here."""
 
-    top: int
+    root: int
     last: int
     missing: bytes
     origin: Origin
@@ -107,79 +107,79 @@ def _count(starts: list[int], first: int, last: int) -> int:
     return bisect_right(starts, last) - bisect_left(starts, first)
 
 
-def find_runs(read: ClassifiedTrace) -> list[Candidate]:
+def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
     """The runs of the trace, in no particular order."""
-    tops = read.tree.tops
-    if len(tops) == 1 and not read.tree.missing[tops[0]]:
-        return _runs_of_whole(read)
-    trees = [_tree(read, top) for top in tops]
-    places = _addressable(read) or _local_roots(read, trees)
+    roots = spans.tree.roots
+    if len(roots) == 1 and not spans.tree.missing[roots[0]]:
+        return _runs_of_whole(spans)
+    trees = [_tree(spans, root) for root in roots]
+    places = _addressable(spans) or _local_roots(spans, trees)
     strong, weak = _orphans(trees)
-    by_top = {tree.top: tree for tree in trees}
+    by_root = {tree.root: tree for tree in trees}
     runs = []
     for place in places:
-        tree = by_top[read.tree.top_of(place)]
-        cut = read.trace.cut or _released(read, place) or (CUT if _is_cut(read, place, tree, strong, weak) else "")
-        outermost = read.agent_above[place] < 0
-        runs.append(Candidate(place, read.end(place), read.tree.ids[place], cut, outermost, tree.origin))
+        tree = by_root[spans.tree.root_of(place)]
+        cut = spans.trace.cut or _released(spans, place) or (CUT if _is_cut(spans, place, tree, strong, weak) else "")
+        outermost = spans.enclosing_agent[place] < 0
+        runs.append(Candidate(place, spans.end(place), spans.tree.ids[place], cut, outermost, tree.origin))
     own = set(places)
-    fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in own]
-    lost = _lost_run(read, fragments, runs, by_top)
+    fragments = [tree for tree in trees if _is_fragment(tree) and tree.root not in own]
+    lost = _lost_run(spans, fragments, runs, by_root)
     return [*runs, lost] if lost is not None else runs
 
 
-def tops_of(read: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
-    """The place of each top span, the id of its parent that did not arrive (b"" for a root), and where the top comes from."""
-    trees = [_tree(read, top) for top in read.tree.tops]
-    return [(tree.top, tree.missing, tree.origin.value) for tree in trees]
+def roots_of(spans: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
+    """The place of each root, the id of its parent that did not arrive (b"" if it has none), and where the root comes from."""
+    trees = [_tree(spans, root) for root in spans.tree.roots]
+    return [(tree.root, tree.missing, tree.origin.value) for tree in trees]
 
 
-def _runs_of_whole(read: ClassifiedTrace) -> list[Candidate]:
+def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
     """The runs of one tree with a true root, as nearly every trace is: no orphan can cut them."""
-    ids, size, agent_above, cut = read.tree.ids, read.tree.size, read.agent_above, read.trace.cut
-    places = _addressable(read) or ([0] if (read.models or read.tools) and read.trace.released is None else [])
+    ids, size, enclosing_agent, cut = spans.tree.ids, spans.tree.size, spans.enclosing_agent, spans.trace.cut
+    places = _addressable(spans) or ([0] if (spans.models or spans.tools) and spans.trace.released is None else [])
     return [
-        Candidate(place, place + size[place], ids[place], cut or _released(read, place), agent_above[place] < 0)
+        Candidate(place, place + size[place], ids[place], cut or _released(spans, place), enclosing_agent[place] < 0)
         for place in places
     ]
 
 
-def _released(read: ClassifiedTrace, place: int) -> str:
+def _released(spans: ClassifiedTrace, place: int) -> str:
     """Why a run is incomplete from which spans hung that were released; "" if it is not one."""
-    released = read.trace.released
+    released = spans.trace.released
     if released is None or not (released.lost or released.runs):
         return ""
-    own = read.tree.ids[place : read.end(place)]
+    own = spans.tree.ids[place : spans.end(place)]
     return RELEASED if not released.lost.isdisjoint(own) or not released.runs.keys().isdisjoint(own[1:]) else ""
 
 
-def _local_roots(read: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
+def _local_roots(spans: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
     """The runs of a trace without an agent span, evaluated parts of it included."""
-    if read.trace.released is not None:
+    if spans.trace.released is not None:
         return []
-    return [tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)]
+    return [tree.root for tree in trees if tree.content and _is_local_root(spans, tree, alone=len(trees) == 1)]
 
 
-def _addressable(read: ClassifiedTrace) -> list[int]:
-    """The agent spans that are runs of their own; deeper ones only belong to those around them."""
+def _addressable(spans: ClassifiedTrace) -> list[int]:
+    """The agent spans that are runs of their own; deeper ones only belong to those that enclose them."""
     depth: dict[int, int] = {}
-    for place in read.agents:
-        depth[place] = depth.get(read.agent_above[place], 0) + 1
-    return [place for place in read.agents if depth[place] <= MAX_NESTED]
+    for place in spans.agents:
+        depth[place] = depth.get(spans.enclosing_agent[place], 0) + 1
+    return [place for place in spans.agents if depth[place] <= MAX_NESTED]
 
 
-def _tree(read: ClassifiedTrace, top: int) -> _Tree:
-    last = read.end(top)
-    missing = read.tree.missing[top]
+def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
+    last = spans.end(root)
+    missing = spans.tree.missing[root]
     return _Tree(
-        top=top,
+        root=root,
         last=last,
         missing=missing,
-        origin=_origin(read, top) if missing else Origin.ROOT,
-        start=read.views[top].start_ns,
-        service=read.resource_scopes[top].service,
-        agents=_holds(read.agents, top, last),
-        content=_holds(read.tools, top, last) or _holds(read.models, top, last),
+        origin=_origin(spans, root) if missing else Origin.ROOT,
+        start=spans.readers[root].start_ns,
+        service=spans.resource_scopes[root].service,
+        agents=_holds(spans.agents, root, last),
+        content=_holds(spans.tools, root, last) or _holds(spans.models, root, last),
     )
 
 
@@ -187,17 +187,17 @@ def _holds(places: list[int], first: int, last: int) -> bool:
     return bisect_left(places, last) > bisect_left(places, first)
 
 
-def _origin(read: ClassifiedTrace, top: int) -> Origin:
-    remote = parent_is_remote(read.trace.frames[read.tree.ids[top]], read.views[top])
+def _origin(spans: ClassifiedTrace, root: int) -> Origin:
+    remote = parent_is_remote(spans.trace.frames[spans.tree.ids[root]], spans.readers[root])
     if remote is None:
         return Origin.UNKNOWN
     return Origin.REMOTE if remote else Origin.LOST
 
 
-def _is_local_root(read: ClassifiedTrace, tree: _Tree, *, alone: bool) -> bool:
-    """Whether the top of a tree without agents is a run's own span."""
+def _is_local_root(spans: ClassifiedTrace, tree: _Tree, *, alone: bool) -> bool:
+    """Whether the root of a tree without agents is a run's own span."""
     if tree.origin is Origin.UNKNOWN:
-        return alone and read.kinds[tree.top] is Kind.OTHER
+        return alone and spans.kinds[tree.root] is Kind.OTHER
     return tree.origin is not Origin.LOST
 
 
@@ -213,13 +213,13 @@ def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
     return strong.sort(), {service: orphans.sort() for service, orphans in weak.items()}
 
 
-def _is_cut(read: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
-    view = read.views[place]
-    first, last = view.start_ns, max(view.start_ns, view.end_ns)
+def _is_cut(spans: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
+    own = spans.readers[place]
+    first, last = own.start_ns, max(own.start_ns, own.end_ns)
     # The run's own tree hangs from `tree.missing`, so leaving that out leaves out the run's own ancestors too.
     if strong.within(first, last, tree.missing):
         return True
-    same_service = weak.get(read.resource_scopes[place].service)
+    same_service = weak.get(spans.resource_scopes[place].service)
     return same_service is not None and same_service.within(first, last, tree.missing)
 
 
@@ -227,19 +227,21 @@ def _is_fragment(tree: _Tree) -> bool:
     return tree.content and not tree.agents and tree.origin in (Origin.LOST, Origin.UNKNOWN)
 
 
-def _lost_run(read: ClassifiedTrace, fragments: list[_Tree], runs: list[Candidate], by_top: dict[int, _Tree]) -> Candidate | None:
+def _lost_run(
+    spans: ClassifiedTrace, fragments: list[_Tree], runs: list[Candidate], by_root: dict[int, _Tree]
+) -> Candidate | None:
     """One run for the fragments whose own span never arrived, unless a run that did arrive accounts for them."""
-    if any(run.incomplete for run in runs) or (read.trace.released and read.trace.released.lost):
+    if any(run.incomplete for run in runs) or (spans.trace.released and spans.trace.released.lost):
         return None  # in the second case they may be late spans of a run that was evaluated and forgotten
-    siblings = {by_top[read.tree.top_of(run.first)].missing for run in runs}
-    siblings |= read.trace.released.parents if read.trace.released else set()
+    siblings = {by_root[spans.tree.root_of(run.first)].missing for run in runs}
+    siblings |= spans.trace.released.parents if spans.trace.released else set()
     left = [tree for tree in fragments if tree.missing not in siblings]
     if not left:
         return None
-    earliest = min(left, key=lambda tree: (tree.start, read.tree.ids[tree.top]))
-    others = tuple((tree.top, tree.last) for tree in left if tree is not earliest)
-    why = read.trace.cut or NEVER_ARRIVED
-    return Candidate(earliest.top, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)
+    earliest = min(left, key=lambda tree: (tree.start, spans.tree.ids[tree.root]))
+    others = tuple((tree.root, tree.last) for tree in left if tree is not earliest)
+    why = spans.trace.cut or NEVER_ARRIVED
+    return Candidate(earliest.root, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)
 
 
 @dataclass(slots=True)
@@ -248,9 +250,9 @@ class Run:
 
     Attributes:
         members: ids of the spans of the run's subtree, or of all its fragments, each once, in any order.
-            The first is the run's own span, or the top of a fragment, unless the run is the only one of its trace.
+            The first is the run's own span, or the root of a fragment, unless the run is the only one of its trace.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
-        enclosing: the same of the outermost run around it, b"" if there is none.
+        enclosing: the same of the outermost run that encloses it, b"" if there is none.
     """
 
     trajectory: Trajectory

@@ -75,77 +75,79 @@ class _ToolSpan:
     """A tool span with all that is read of it: its fields, and the attributes of its content."""
 
     place: int
-    view: SpanReader
+    reader: SpanReader
     table: ReadTable
     fields: ToolFields
-    read: Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
 
-def call_builders(read: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
-    """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
+def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
+    """A builder for each tool span that is a call, by place; artefacts that are none become other spans."""
     found: dict[int, ToolCallBuilder] = {}
-    is_plain = not (read.plan.wants_content_of_calls or read.trace.logs)
-    for place, reading in enumerate(read.readings):
-        if reading.kind is not Kind.TOOL:
+    is_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
+    for place, classification in enumerate(spans.classifications):
+        if classification.kind is not Kind.TOOL:
             continue
-        draft = _draft(read, place, reading.table, is_plain=is_plain)
-        if draft is None:
-            read.kinds[place] = Kind.OTHER
+        call = _call_builder(spans, place, classification.table, is_plain=is_plain)
+        if call is None:
+            spans.kinds[place] = Kind.OTHER
         else:
-            found[place] = draft
-    read.tools = list(found)
+            found[place] = call
+    spans.tools = list(found)
     return found
 
 
-def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> ToolCallBuilder | None:
-    view, span_id, scope = read.views[place], read.tree.ids[place], read.resource_scopes[place].scope_name
-    reader = read.plan.tool_readers[table.name]
-    succeeded = reader.succeeded(view) if is_plain else None
+def _call_builder(spans: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> ToolCallBuilder | None:
+    reader, span_id, scope = spans.readers[place], spans.tree.ids[place], spans.resource_scopes[place].scope_name
+    tool_reader = spans.plan.tool_readers[table.name]
+    succeeded = tool_reader.succeeded(reader) if is_plain else None
     if succeeded is not None:
         fields, call_id = succeeded
-        draft = ToolCallBuilder(place, table, fields.name, scope, view.start_ns, view.end_ns, span_id, call_id)
-        draft.unnamed, draft.certain = fields.unnamed, not table.convention.failures_in_results
-        return draft
-    span = _tool_span(read, place, reader)
+        call = ToolCallBuilder(place, table, fields.name, scope, reader.start_ns, reader.end_ns, span_id, call_id)
+        call.unnamed, call.certain = fields.unnamed, not table.convention.failures_in_results
+        return call
+    span = _tool_span(spans, place, tool_reader)
     if not span.fields.is_call:
         return None
-    draft = ToolCallBuilder(place, table, span.fields.name, scope, view.start_ns, view.end_ns, span_id)
+    call = ToolCallBuilder(place, table, span.fields.name, scope, reader.start_ns, reader.end_ns, span_id)
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
-        _read_content(read, span, draft)
-    return draft
+        _read_content(spans, span, call)
+    return call
 
 
-def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder) -> None:
-    table, content, needs = span.table, read.plan.wants_content_of_calls, read.plan.needs
+def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder) -> None:
+    table, content, needs = span.table, spans.plan.wants_content_of_calls, spans.plan.needs
     unrecorded = table.convention.failures_unrecorded
     hidden = unrecorded or table.convention.failures_in_results
     # An event or a log record can hold the only result that shows that the call failed.
-    read_all = content or bool(read.trace.logs or table.events)
-    recorded = _recorded(read, span) if read_all else _held(span, _RESULT)
+    read_all = content or bool(spans.trace.logs or table.events)
+    recorded = _recorded(spans, span) if read_all else _held(span, _RESULT)
     if table.events:
         span.fields = _with_events(span.fields, recorded)
     raw = recorded.get(Field.RESULT)
     is_read = raw is not None and (content or _may_show_failure(raw))
     if content or is_read:
-        read.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
+        spans.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
     taken = unwrap(raw, table.result_wrappers) if is_read else _NOTHING
-    draft.name, draft.unnamed = span.fields.name, span.fields.unnamed
-    draft.call_id = known_id(recorded.get(Field.CALL_ID))
+    call.name, call.unnamed = span.fields.name, span.fields.unnamed
+    call.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
-        _read_arguments(draft, recorded.get(Field.ARGUMENTS), table.value(span.read, Field.PARAMETERS))
+        _read_arguments(call, recorded.get(Field.ARGUMENTS), table.value(span.attributes, Field.PARAMETERS))
     if "results" in needs:
-        draft.result = taken.value
-    draft.call_id = draft.call_id or known_id(taken.call_id)
-    draft.error = _error(span, failed=taken.failed)
-    draft.certain, draft.unsure = not hidden, unrecorded or (hidden and raw is None)
+        call.result = taken.value
+    call.call_id = call.call_id or known_id(taken.call_id)
+    call.error = _error(span, failed=taken.failed)
+    call.certain, call.unsure = not hidden, unrecorded or (hidden and raw is None)
 
 
-def _tool_span(read: ClassifiedTrace, place: int, reader: ToolReader) -> _ToolSpan:
-    view = read.views[place]
-    if not read.trace.logs:
-        return _ToolSpan(place, view, reader.table, reader.read_fields(view), view.attributes(reader.content))
-    attributes = _with_logs(view.attributes(reader.everything), read.logs(place))
-    return _ToolSpan(place, view, reader.table, reader.read(attributes, view.name), attributes)
+def _tool_span(spans: ClassifiedTrace, place: int, tool_reader: ToolReader) -> _ToolSpan:
+    reader = spans.readers[place]
+    if not spans.trace.logs:
+        return _ToolSpan(
+            place, reader, tool_reader.table, tool_reader.read_fields(reader), reader.attributes(tool_reader.content)
+        )
+    attributes = _with_logs(reader.attributes(tool_reader.everything), spans.logs(place))
+    return _ToolSpan(place, reader, tool_reader.table, tool_reader.read(attributes, reader.name), attributes)
 
 
 def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapping[str, Any]:
@@ -156,33 +158,33 @@ def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapp
     return {**merged, **attributes} if merged else attributes
 
 
-def _read_arguments(draft: ToolCallBuilder, raw: Any, parameters: Any) -> None:
+def _read_arguments(call: ToolCallBuilder, raw: Any, parameters: Any) -> None:
     if raw is None:
         return
-    found = unwrap(raw, draft.table.convention.wrappers)
-    draft.call_id = draft.call_id or known_id(found.call_id)
+    found = unwrap(raw, call.table.convention.wrappers)
+    call.call_id = call.call_id or known_id(found.call_id)
     value = named_arguments(found, parameters)
     # Nothing at all is how a call without arguments is written.
-    draft.arguments = {} if value is None or value == "" else value
+    call.arguments = {} if value is None or value == "" else value
 
 
-def _recorded(read: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
+def _recorded(spans: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
     """The raw values of the fields: attributes first, then the events that the table names, then what was moved from the span."""
     recorded = _held(span, _CONTENT)
     if not span.table.fields_in_events <= recorded.keys():
-        for event in chain(span.view.events(), read.logs(span.place)):
+        for event in chain(span.reader.events(), spans.logs(span.place)):
             for each, value in span.table.fields_of(event):
                 recorded.setdefault(each, value)
             if span.table.fields_in_events <= recorded.keys():
                 break  # what follows is not decoded
-    for event in read.logs(span.place):
+    for event in spans.logs(span.place):
         for each, value in adot_call_fields(event):
             recorded.setdefault(each, value)
     return recorded
 
 
 def _held(span: _ToolSpan, fields: Iterable[Field]) -> dict[Field, Any]:
-    return {each: value for each in fields if (value := span.table.value(span.read, each)) is not None}
+    return {each: value for each in fields if (value := span.table.value(span.attributes, each)) is not None}
 
 
 def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
@@ -194,30 +196,30 @@ def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolField
     return replace(fields, name=name or fields.name, unnamed=fields.unnamed and not name, error_type=error)
 
 
-def mcp_name(draft: ToolCallBuilder) -> str:
+def mcp_name(call: ToolCallBuilder) -> str:
     """The tool's name, or the one by which an MCP server knows it."""
-    return draft.table.name_in_mcp(draft.name)
+    return call.table.name_in_mcp(call.name)
 
 
-def arguments_key(read: ClassifiedTrace, draft: ToolCallBuilder) -> Hashable:
+def arguments_key(spans: ClassifiedTrace, call: ToolCallBuilder) -> Hashable:
     """Equal for equal arguments by name, None without any; also where no scorer needs them, as two spans may be one call.
 
     It is kept by place, so arguments that are needed must be complete.
     """
-    known = read.argument_keys
-    if draft.place not in known:
-        arguments = draft.arguments if "arguments" in read.plan.needs else _recorded_arguments(read, draft)
-        known[draft.place] = frozen(arguments) if named(arguments) else None
-    return known[draft.place]
+    known = spans.argument_keys
+    if call.place not in known:
+        arguments = call.arguments if "arguments" in spans.plan.needs else _recorded_arguments(spans, call)
+        known[call.place] = frozen(arguments) if named(arguments) else None
+    return known[call.place]
 
 
-def _recorded_arguments(read: ClassifiedTrace, draft: ToolCallBuilder) -> Any:
-    table, view = draft.table, read.views[draft.place]
-    held = view.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
+def _recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
+    table, reader = call.table, spans.readers[call.place]
+    held = reader.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
     raw = table.value(held, Field.ARGUMENTS)
     if raw is None:
         return UNRECORDED
-    read.steps.take(steps_of(raw))
+    spans.steps.take(steps_of(raw))
     return named_arguments(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
 
 
@@ -226,13 +228,13 @@ def _may_show_failure(result: Any) -> bool:
 
 
 def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
-    view, error_type = span.view, span.fields.error_type
-    if not (error_type or failed or span.fields.failed or view.status_code == 2):
+    reader, error_type = span.reader, span.fields.error_type
+    if not (error_type or failed or span.fields.failed or reader.status_code == 2):
         return None
-    message = view.status_message
+    message = reader.status_message
     trace_back = _TRACEBACK in message
     if not error_type or not message or trace_back:
-        exception_type, exception_message = exception_of(view.events())
+        exception_type, exception_message = exception_of(reader.events())
         error_type = error_type or exception_type
         message = exception_message or message if trace_back else message or exception_message
     return ToolError(error_type or "_OTHER", message)

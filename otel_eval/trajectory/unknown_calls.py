@@ -26,9 +26,9 @@ _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 class UnknownCalls:
     """Which model spans asked for calls that left no tool span; computed when first needed."""
 
-    def __init__(self, read: ClassifiedTrace, conversation: TraceMessages) -> None:
-        self._read = read
-        self._conversation = conversation
+    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages) -> None:
+        self._spans = spans
+        self._messages = messages
         self._finishes: dict[int, Finish] = {}
         self._gaps: list[int] | None = None
 
@@ -41,10 +41,10 @@ class UnknownCalls:
             else f"a model call of {self._scope(gap)} asked for tools, and no call followed it; {self._declare(gap)}"
         )
 
-    def of_nameless(self, drafts: Iterable[ToolCallBuilder]) -> str:
+    def of_nameless(self, calls: Iterable[ToolCallBuilder]) -> str:
         """Why the calls are unknown if an instrumentation names tools in events only and an event is missing, else ""."""
-        nameless = (draft for draft in drafts if draft.unnamed)
-        lost = next((draft for draft in nameless if Field.TOOL_NAME in draft.table.fields_in_events), None)
+        nameless = (call for call in calls if call.unnamed)
+        lost = next((call for call in nameless if Field.TOOL_NAME in call.table.fields_in_events), None)
         return "" if lost is None else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
 
     def of_messages(
@@ -61,7 +61,7 @@ class UnknownCalls:
         found = self.of_spans(run)
         if found or not calls:
             return found or self._of_none(run, models, agents)
-        silent = next((place for place in models if not self._conversation.of_span(place).recorded), None)
+        silent = next((place for place in models if not self._messages.of_span(place).recorded), None)
         if silent is not None:
             return f"calls are known from messages only, and the output of a model call of {self._scope(silent)} was not recorded"
         if len({bool(call.call_id) for _, call in calls}) > 1:
@@ -70,9 +70,9 @@ class UnknownCalls:
 
     def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
         """Why it is unknown whether the run made calls, if nothing recorded any."""
-        if run.first in agents and self._read.records_tools(run.first):
+        if run.first in agents and self._spans.records_tools(run.first):
             return ""
-        if not models and any(self._read.records_tools(place) for place in agents):
+        if not models and any(self._spans.records_tools(place) for place in agents):
             return ""
         open_question = next((place for place in models if not self._asked_nothing(place)), None)
         if models and open_question is None:
@@ -85,10 +85,10 @@ class UnknownCalls:
 
         One that ended in order to call tools was answered by an agent or a handoff then.
         """
-        agent = self._read.agent_above[place]
-        if self._read.records_tools(place) or (agent >= 0 and self._read.records_tools(agent)):
+        agent = self._spans.enclosing_agent[place]
+        if self._spans.records_tools(place) or (agent >= 0 and self._spans.records_tools(agent)):
             return True
-        return self._conversation.of_span(place).recorded or self._finish(place) is not Finish.UNKNOWN
+        return self._messages.of_span(place).recorded or self._finish(place) is not Finish.UNKNOWN
 
     def _gap(self, run: Candidate) -> int | None:
         """The first model span of the run that asked for tools of which there is no trace."""
@@ -101,88 +101,86 @@ class UnknownCalls:
         return None
 
     def _find_gaps(self) -> list[int]:
-        readings = self._read.readings
-        suspects = [place for place in self._read.model_calls if not readings[place].table.tool_spans]
-        if self._read.plan.records_tool_spans:
-            suspects = [place for place in suspects if not self._read.records_tools(place)]
+        classifications = self._spans.classifications
+        suspects = [place for place in self._spans.model_calls if not classifications[place].table.tool_spans]
+        if self._spans.plan.records_tool_spans:
+            suspects = [place for place in suspects if not self._spans.records_tools(place)]
         if not suspects:
             return []
-        answers, models = self._answers(), self._starts(self._read.model_calls)
+        answers, models = self._answers(), self._starts(self._spans.model_calls)
         unanswered = self._unanswered(suspects, answers, models)
         # Where messages were read already, those that hold a request need no finish reason.
-        unknown = [place for place in unanswered if not self._conversation.is_known_to_request(place)]
-        return [
-            place for place in unknown if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).requests
-        ]
+        unknown = [place for place in unanswered if not self._messages.is_known_to_request(place)]
+        return [place for place in unknown if self._finish(place) is Finish.TOOLS and not self._messages.of_span(place).requests]
 
     def _unanswered(self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> list[int]:
         """Those after which no call, handoff or agent started before the next model call of the same agent.
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        views, agent_above = self._read.views, self._read.agent_above
+        readers, enclosing_agent = self._spans.readers, self._spans.enclosing_agent
         found: list[int] = []
         for place in places:
-            agent = agent_above[place]
+            agent = enclosing_agent[place]
             owner = agent if agent >= 0 else self._owner(place)
-            start, answers, models = views[place].start_ns, answers_of.get(owner, ()), models_of[owner]
+            start, answers, models = readers[place].start_ns, answers_of.get(owner, ()), models_of[owner]
             at = bisect_left(answers, start)
             following = bisect_left(models, start) + 1
             if at == len(answers):
                 found.append(place)
             elif following < len(models) and answers[at] > models[following]:
                 # Model calls that start before this one ends were made beside it.
-                after = bisect_left(models, views[place].end_ns)
+                after = bisect_left(models, readers[place].end_ns)
                 if after <= following or (after < len(models) and answers[at] > models[after]):
                     found.append(place)
         return found
 
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
-        read, answers = self._read, [*self._read.tools, *self._read.agents]
-        if len(answers) + len(read.models) < len(read.kinds):  # handoffs are of no kind
-            answers += [place for place, reading in enumerate(read.readings) if reading.handoff]
+        spans, answers = self._spans, [*self._spans.tools, *self._spans.agents]
+        if len(answers) + len(spans.models) < len(spans.kinds):  # handoffs are of no kind
+            answers += [place for place, classification in enumerate(spans.classifications) if classification.handoff]
         return self._starts(answers)
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
-        views, agent_above = self._read.views, self._read.agent_above
+        readers, enclosing_agent = self._spans.readers, self._spans.enclosing_agent
         found: dict[int, list[int]] = {}
         for place in places:
-            agent = agent_above[place]
+            agent = enclosing_agent[place]
             owner = agent if agent >= 0 else self._owner(place)
             if owner not in found:
                 found[owner] = []
-            found[owner].append(views[place].start_ns)
+            found[owner].append(readers[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found
 
     def _owner(self, place: int) -> int:
-        """The agent span above, or where there is none a number of the span's tree."""
-        agent = self._read.agent_above[place]
-        return agent if agent >= 0 else -1 - self._read.tree.top_of(place)
+        """The agent span that encloses a span, or where there is none a number for the span's tree."""
+        agent = self._spans.enclosing_agent[place]
+        return agent if agent >= 0 else -1 - self._spans.tree.root_of(place)
 
     def _finish(self, place: int) -> Finish:
         known = self._finishes.get(place)
         if known is None:
             known = self._finish_of(place)
-            for inner in self._read.nested_models(place):
+            for inner in self._spans.nested_models(place):
                 known = self._finish_of(inner) if known is Finish.UNKNOWN else known
             self._finishes[place] = known
         return known
 
     def _finish_of(self, place: int) -> Finish:
-        table, view = self._read.table(place), self._read.views[place]
-        attributes = view.attributes(table.finish_wanted)
+        table, span = self._spans.table(place), self._spans.readers[place]
+        attributes = span.attributes(table.finish_wanted)
         found = finish_of(table, attributes)
         if found is not Finish.UNKNOWN:
             return found
-        outputs, events = self._conversation.outputs(place, table), [*view.events(), *self._read.logs(place)]
+        outputs, events = self._messages.outputs(place, table), [*span.events(), *self._spans.logs(place)]
         return finish_of_messages(table, attributes, outputs, events) if outputs or events else Finish.UNKNOWN
 
     def _scope_name(self, place: int) -> str:
-        return self._read.resource_scopes[place].scope_name
+        return self._spans.resource_scopes[place].scope_name
 
     def _scope(self, place: int) -> str:
         return f"scope {json.dumps(self._scope_name(place), ensure_ascii=False)}"

@@ -39,8 +39,8 @@ def agents(trace: ClosedTrace) -> tuple[list[bytes], list[bytes]]:
     read = classified(trace, Plan(), Steps())
     read.link()
     ids = read.tree.ids
-    outer = [ids[place] for place in read.agents if read.agent_above[place] < 0]
-    return outer, [ids[place] for place in read.agents if read.agent_above[place] >= 0]
+    outer = [ids[place] for place in read.agents if read.enclosing_agent[place] < 0]
+    return outer, [ids[place] for place in read.agents if read.enclosing_agent[place] >= 0]
 
 
 @cache

@@ -159,8 +159,8 @@ def test_why_there_is_a_run(spans: list[Any], origin: RunOrigin, top: str) -> No
     """An agent span, a local root, or fragments of a run that never arrived."""
     explained = assert_agrees(closed(*spans))
     assert [*explained.runs.values()] == [origin]
-    assert top in explained.tops[0].origin
-    assert bool(explained.tops[0].parent_id) == ("gone" in {each.parent for each in spans})
+    assert top in explained.roots[0].origin
+    assert bool(explained.roots[0].parent_id) == ("gone" in {each.parent for each in spans})
 
 
 def test_siblings_are_in_order_of_time_and_a_deep_chain_is_no_trouble() -> None:

@@ -43,13 +43,13 @@ def test_every_span_stands_once_and_behind_its_parent(frames: dict[bytes, Frame]
     for place, (span_id, up) in enumerate(zip(tree.ids, tree.parent, strict=True)):
         parent = frames[span_id][0]
         if up < 0:
-            assert place in tree.tops
+            assert place in tree.roots
             assert tree.missing[place] == (b"" if parent in (b"", bytes(8)) and parent not in frames else parent)
             assert parent not in frames or span_id in smallest
         else:
             assert up < place
             assert tree.ids[up] == parent
-    assert len(tree.tops) == len(tree.missing)
+    assert len(tree.roots) == len(tree.missing)
 
 
 @given(any_frames())
@@ -62,5 +62,5 @@ def test_a_subtree_is_a_range(frames: dict[bytes, Frame]) -> None:
 
     for top, size in enumerate(tree.size):
         assert [place for place in range(len(tree.ids)) if descends(place, top)] == list(range(top, top + size))
-    assert [tree.top_of(place) for place in tree.tops] == tree.tops
-    assert all(descends(place, tree.top_of(place)) for place in range(len(tree.ids)))
+    assert [tree.root_of(place) for place in tree.roots] == tree.roots
+    assert all(descends(place, tree.root_of(place)) for place in range(len(tree.ids)))
