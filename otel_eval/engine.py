@@ -64,7 +64,7 @@ RunObserver = Callable[[Trajectory, Sequence[ScorerSet]], None]
 
 
 class Engine:
-    """Closed traces in, reports out.
+    """Evaluates closed traces: returns a report for each run and evaluation.
 
     Args:
         exported: keys of attributes of runs that reports carry.
@@ -100,7 +100,7 @@ class Engine:
         )
 
     def failed_conditions(self, trajectory: Trajectory) -> list[tuple[ScorerSet, tuple[FailedCondition, ...]]]:
-        """Each evaluation with the conditions that the run does not meet: none, and it matches."""
+        """Each evaluation with the conditions that the run does not meet; it matches if there are none."""
         draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
         return [(each.evaluation, tuple(each.applies.failed(trajectory, draw))) for each in self._prepared]
 
@@ -110,7 +110,7 @@ class Engine:
         return self.describes_agent(resource_scope.view(payload), resource_scope.scope_name)
 
     def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
-        """The same of a span that may be open."""
+        """Whether a span, which may still be open, is an agent's."""
         return self.agent_of(view, scope_name, named=False) is not None
 
     def agent_of(self, view: SpanReader, scope_name: str, *, named: bool = True) -> str | None:
@@ -262,7 +262,7 @@ def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int 
 
 
 def _following(last: LastEvaluation | None) -> int:
-    """The revision after the last one that was reported."""
+    """The revision that follows the last reported one."""
     if last is None:
         return 0
     return last.revision + 1 if last.revision >= 0 else -last.revision - 1
@@ -303,7 +303,7 @@ class _PreparedEvaluation:
     def report(
         self, trajectory: Trajectory, revision: int, draw: float, occasion: _Occasion, steps: Steps, instead: Outcome | None
     ) -> Report:
-        """What the evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
+        """Score a run. With `instead`, that is the outcome of each scorer and no scorer is called."""
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
         later = [asked for share, asked in self._later if draw < share]
         if instead is not None:
@@ -342,7 +342,7 @@ class _PreparedScorer:
         return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_id, threshold)
 
     def _deciding(self, outcome: Outcome) -> float | None:
-        """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
+        """The threshold that decided whether the outcome passed; None if a user's scorer decided without it."""
         threshold = self._threshold
         if threshold is None or not isinstance(outcome, Scored):
             return threshold
@@ -357,7 +357,7 @@ class _PreparedScorer:
     def scored(self, ids: _ResultIds, trajectory: Trajectory, steps: Steps, cost: int) -> Result:
         """The result of a run. A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
         try:
-            if cost:  # to take no step raises, too, where none is left
+            if cost:  # taking 0 steps raises, too, if none are left
                 steps.take(cost)
         except TooLarge as error:
             return self.result(ids, too_large(str(error)))

@@ -66,7 +66,7 @@ class SpanReader(Protocol):
 
     @property
     def parent_is_remote(self) -> bool | None:
-        """What the span's flags say of its parent; None if they say nothing."""
+        """Whether the parent is in another process, by the span's flags; None if they do not show it."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class Deployment(NamedTuple):
 
     @classmethod
     def of(cls, resource: Mapping[str, Any]) -> Deployment:
-        """What the attributes of a resource say."""
+        """Read the attributes of a resource."""
         found = [_text(resource.get(key)) for key in _DEPLOYMENT]
         return cls(found[0], found[1] or found[2])
 
@@ -145,7 +145,7 @@ class ResourceScope(Protocol):
     def view(self, payload: Any) -> SpanReader: ...
 
     def rank(self, payload: Any) -> tuple[Any, ...]:
-        """Of two spans with one id the greater rank counts: (end, number of attributes, bytes)."""
+        """(end, number of attributes, bytes): of two spans with the same id the one with the greater rank counts."""
         ...
 
 
@@ -316,7 +316,7 @@ class Steps:
 
 
 def all_but(marks: bytes) -> bytes:
-    """What to delete from a text so that only these characters are left: that is faster than to count each of them."""
+    """The bytes to delete from a text so that only these characters are left: faster than counting each of them."""
     return bytes(set(range(256)).difference(marks))
 
 
@@ -329,7 +329,7 @@ def steps_of_text(text: str) -> int:
 
 
 def steps_of(value: Any) -> int:
-    """The same of a value that may be text."""
+    """The steps of reading a value that may be text."""
     return steps_of_text(value) if isinstance(value, str) else _OF_A_VALUE
 
 

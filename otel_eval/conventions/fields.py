@@ -20,7 +20,7 @@ _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
 
 
 class ReadTable:
-    """A convention with its globs compiled and its attributes grouped by use: what is decoded together."""
+    """A convention with its globs compiled and its attributes grouped by what is decoded together."""
 
     def __init__(self, convention: Convention) -> None:
         self.convention = convention
@@ -129,7 +129,7 @@ class ReadTable:
         return self.text(read, Field.TOOL_NAME) or captured(self._span_names, self._titled(read, span_name))
 
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The agent's name, found in the same way."""
+        """The agent's name: from its attribute, else from the part of the span's name that the table marks, else ""."""
         return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
 
     def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
@@ -172,7 +172,7 @@ class ReadTable:
 
 
 NO_TABLE: Final = ReadTable(Convention(name="", source="", rules=(), fields=dict.fromkeys(Field, ())))
-"""Of spans that no table knows: nothing is read from them."""
+"""The table of spans that no convention recognises: nothing is read from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +235,10 @@ class ToolReader:
         self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
 
     def succeeded(self, view: SpanReader) -> tuple[ToolFields, str] | None:
-        """The fields of the span and the id of its call, if the call surely succeeded and nothing else must be decoded.
+        """The fields of the span and the id of its call, if the call certainly succeeded and nothing else must be decoded.
 
-        None if that takes a closer look: the extension only searches the undecoded result for `FAILURE_WORDS` and for texts that
-        stand for none.
+        None if the span must be decoded to find out: the extension only searches the undecoded result for `FAILURE_WORDS` and for
+        texts that stand for none.
         """
         look = getattr(view, "call", None) if self._is_raw_read else None
         found = None if look is None else look(self._described_by, self._call_id, self._result, self._words)
@@ -269,7 +269,7 @@ class ToolReader:
         return fields
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:
-        """The same from attributes that are already decoded."""
+        """Read the fields from attributes that are already decoded."""
         table = self.table
         recorded = table.tool_name(attributes, span_name)
         name = recorded or span_name

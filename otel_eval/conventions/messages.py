@@ -53,14 +53,14 @@ class ToolResult:
 
 
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of JSON and Python could hide it.
-# A regular expression is searched as fast as a text if its beginning is fixed, so there is one for each beginning.
+# An expression with a fixed beginning is searched as fast as plain text, so there is one for each beginning.
 _WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU])")
 _WORDS_OF_FUNCTIONS: Final = re.compile(r"unction(?:_[cr]|[CR]|[\"'\\])")
 _ESCAPES: Final = re.compile(r"\\(?:u00|[xNU0-7])")
 
 
 def may_mention(text: str) -> bool:
-    """Whether a text may hold a request or a result; to search it takes a third of the time of decoding it."""
+    """Whether a text may hold a request or a result; searching takes a third of the time of decoding."""
     return bool(_WORDS_OF_TOOLS.search(text) or _WORDS_OF_FUNCTIONS.search(text) or _ESCAPES.search(text))
 
 
@@ -77,7 +77,7 @@ def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | Tool
 
 
 def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult]) -> None:
-    """Add what a decoded value holds that was found under the key; it recurses, but no deeper than `MAX_DEPTH`."""
+    """Add the requests and results in a decoded value that was found under the key; recurses to `MAX_DEPTH` at most."""
     if isinstance(value, dict):
         mention = _mention(value, key)
         if mention is not None:
@@ -96,7 +96,7 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
 
 
 def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
-    """The request or result that an object is; results first, since some also match a shape of a request."""
+    """Read an object as a result or else a request, since some results also match a shape of a request; None if it is neither."""
     candidates = _SHAPES.candidates(value, key)
     for shape in candidates:
         if shape.matches(value):
@@ -193,7 +193,7 @@ class _ShapeIndex:
         self._keys: Final = frozenset(self._by_key)
 
     def candidates(self, value: dict[str, Any], key: str) -> _Shapes:
-        """The shapes that the object may have, in the order of the tables, since it may have several; `key` holds it."""
+        """The shapes that an object under the key may have, in the order of the tables: the first that matches counts."""
         found = self._within.get(key, ())
         for name, shapes_of in self._by_text:
             text = value.get(name)
@@ -209,7 +209,7 @@ _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 
 
 def _is_joined(arguments: Any) -> bool:
-    """Whether they are several JSON objects in one text; code as text may hold `}{` as well, but seldom begins with `{`."""
+    """Whether the arguments are several JSON objects in one text; code may also hold `}{`, but seldom begins with `{`."""
     return isinstance(arguments, str) and "}{" in arguments and arguments[0] == "{" and arguments[-1] == "}"
 
 
@@ -221,7 +221,7 @@ def _is_failure(status: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A name or an id; "" for what is none."""
+    """A name or an id as text; "" for any other value."""
     return str(value) if isinstance(value, (str, int)) else ""
 
 
@@ -290,7 +290,7 @@ def _in_order(number: str) -> tuple[int, str]:
     return len(number), number
 
 
-# Keys under which an object holds messages, each with a key that must stand beside it: LangChain's runs, OpenAI's responses,
+# Keys under which an object holds messages, each with another key that it must have: LangChain's runs, OpenAI's responses,
 # the arguments of smolagents' `run`.
 _MESSAGE_KEYS: Final = (
     ("messages", ""),

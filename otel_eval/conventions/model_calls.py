@@ -65,7 +65,7 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | Tool
             yield Side.HISTORY, read_messages({"tool.result": held["tool.result"]})
         return
     for key, part in _DETAILS.items():
-        # Free text does not show whether there were calls, and neither does an empty one.
+        # Free text does not show whether there were calls, and neither does empty text.
         if key in held and not isinstance(decode(held[key], literals=False), str):
             yield part, read_messages(held[key])
 
@@ -80,7 +80,7 @@ def output_of(event: SpanEvent) -> Iterator[Any]:
 
 def _content(event: SpanEvent) -> dict[str, Any]:
     """Attributes and body of the event in one, with the message that some pack into one attribute as JSON text."""
-    # Later ones win: the body over attributes, and messages that ADOT moved over both.
+    # The body overrides attributes, and messages that ADOT moved override both.
     held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **adot_messages(event)}
     packed = decode(held.get(_PACKED), literals=False)
     return {**held, **packed} if isinstance(packed, dict) else held
@@ -130,7 +130,7 @@ def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:
     return found
 
 
-# These record all messages of a side as one attribute. Contents of others may be text of a user, which is not parsed for calls.
+# These record all messages of a side in one attribute. Others record text of users, which is not parsed for calls.
 _ADOT_ONE_ATTRIBUTE: Final = ("amazon.opentelemetry.distro.instrumentation.", "opentelemetry.instrumentation.genai.")
 _ADOT_SIDES: Final = {"input": "gen_ai.input.messages", "output": "gen_ai.output.messages"}
 
@@ -265,7 +265,7 @@ class Histories:
         return parse_json(text)
 
     def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
-        """The same for messages that are flattened into one attribute per part; the family's prefix is left out."""
+        """The tool requests and results in flattened messages: a mapping from part, without the common prefix, to value."""
         parts, known = [*family.items()], self._known.get(conversation, _NO_PARTS)
         size = len(known.start)
         added = numbered(parts[size:], after=known.last) if parts[:size] == known.start else None

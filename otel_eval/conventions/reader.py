@@ -23,7 +23,7 @@ from otel_eval.model import Kind
 class Classification:
     """The kind of a span, and the table that recognised it (`NO_TABLE`: no rule matched); `handoff` as in `Rule`.
 
-    Each is made once, by its rule, and equals only itself.
+    There is one object for each rule; objects are compared by identity.
     """
 
     kind: Kind
@@ -107,7 +107,7 @@ class _CompiledRule:
         return self.name is None or self.name.fullmatch(span_name) is not None
 
     def remaining(self, span_name: str, *, certain: bool) -> _Candidate:
-        """What remains to be tested for spans of this name: the long text, or nothing if the rule matches for certain."""
+        """Return what remains to be tested for spans of this name: the long text, or nothing if the rule matches for certain."""
         value = None if certain or self.value is None else self._value_for(span_name)
         return _Candidate(self.rule.key, value, self.encoded, self.result)
 
@@ -119,7 +119,7 @@ def _comparable(value: Any, encoded: bool) -> str:
 
 
 class _Candidate(NamedTuple):
-    """A rule that depends on a long text, or, without a value, one that matches in any case."""
+    """A rule that depends on a long text; a candidate without a value matches in any case."""
 
     key: str
     value: Alternatives | None
@@ -182,7 +182,7 @@ class ScopeReader:
         return entry if isinstance(entry, Classification) else _resolve(entry, span.attributes(entry.wanted))
 
     def _read_decoded(self, span: SpanReader) -> Classification:
-        """The same for a source without fingerprints: the key is made of decoded attributes."""
+        """Classify a span of a source without fingerprints: the memo key is made of decoded attributes."""
         attributes, name = self._tested(span)
         if not attributes and not name:
             return UNRECOGNIZED
@@ -203,7 +203,7 @@ class ScopeReader:
         self._memo[key] = entry
 
     def _tested(self, span: SpanReader) -> tuple[dict[str, Any], str]:
-        """What the rules test: attributes, and the span's name if any rule tests it."""
+        """Decode what the rules test: attributes, and the span's name if a rule tests it."""
         return span.attributes(self.wanted), span.name if self._tests_name else ""
 
     def _key_part(self, key: str, value: Any) -> Any:
@@ -213,7 +213,7 @@ class ScopeReader:
         return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
 
     def _decide(self, attributes: Mapping[str, Any], name: str) -> Classification | _Undecided:
-        """The classification if no long text matters; else what remains to be tested."""
+        """Return the classification, or what remains to be tested if a long text decides."""
         if self._evaluation_mark(attributes) is not None:  # the marks are short
             return DROPPED
         candidates: list[_Candidate] = []
@@ -300,7 +300,7 @@ _ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They start a process's p
 
 
 def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | None:
-    """Whether the parent that a span names is in another process: by its flags, else by its kind; None if neither shows it.
+    """Whether the parent that a span names is in another process, by its flags or else its kind; None if neither shows it.
 
     Args:
         frame: the span; its parent's id is not empty.
@@ -312,7 +312,7 @@ def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | Non
 
 
 def is_local_root(frame: Frame, view: SpanReader | None = None) -> bool:
-    """Whether the span is a root, or surely the first span of its process."""
+    """Whether the span is a root, or certainly the first span of its process."""
     return not frame[0] or bool(parent_is_remote(frame, view))
 
 
@@ -325,10 +325,10 @@ _LONGEST_VALUE: Final = 256
 
 
 def exported_resource(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All attributes; of a resource with more than 8,192 characters only those that identify its service and project.
+    """Return the attributes of a resource that are exported: all, or those that identify the service and project if it is large.
 
-    Each of these has at most 256 characters. The limit is there because the journal holds the resource of each report: one
-    request could make it grow by its own size for each of its traces.
+    A resource is large with more than 8,192 characters; identifying values longer than 256 are left out, too. The journal holds
+    the resource of each report, so without a limit one request could grow it by the request's size for each of its traces.
     """
     if sum(len(key) + len(str(value)) for key, value in attributes.items()) <= _LONGEST:
         return attributes

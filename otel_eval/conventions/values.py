@@ -63,7 +63,7 @@ def decode(value: Any, *, literals: bool = True) -> Any:
 
 
 def decode_text(part: Any) -> Any:
-    """The same for a part of a decoded value: what is not text is a JSON value already."""
+    """Decode a part of a decoded value: only text can hold more JSON."""
     return decode(part) if isinstance(part, str) else part
 
 
@@ -80,7 +80,7 @@ def parse_json(text: str) -> Any:
 
 
 def _finite(text: str) -> float | str:
-    """A JSON number; text for one that overflows to infinity, such as 1e999."""
+    """Read a JSON number; one that overflows to infinity, such as 1e999, stays text."""
     number = float(text)
     return number if math.isfinite(number) else text
 
@@ -110,7 +110,7 @@ def _parsed(text: str) -> Any:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, which errs on the safe side."""
+    """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, so that the answer is on the safe side."""
     if len(text) <= MAX_DEPTH:
         return False
     levels = text.encode("utf-8", "surrogatepass").translate(_LEVELS, _NO_BRACKETS)
@@ -226,7 +226,7 @@ def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
 
 
 def unwrap_decoded(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
-    """The same for a value that is decoded."""
+    """Unwrap a value that is already decoded."""
     taken = Unwrapped(value)
     for _ in range(MAX_DEPTH):  # envelopes can be nested to any depth
         inner = _unwrap_once(taken, wrappers)

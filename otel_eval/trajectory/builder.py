@@ -1,4 +1,4 @@
-"""All of a closed trace's runs as trajectories."""
+"""Build the trajectories of all runs of a closed trace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
 def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: bool = True) -> tuple[Run, ...]:
-    """The runs of a trace, outermost and nested ones, in order of start and span id.
+    """Build the runs of a trace, outermost and nested ones, in order of start and span id.
 
     The order in which frames stand in the trace makes no difference, and no frame can make it raise. Runs that take more
     steps than there are come without calls and content, and with the reason in `Trajectory.too_large`.
@@ -56,7 +56,7 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: 
 
 @dataclass(slots=True)
 class _Contents:
-    """What is read of a run beyond its own span, if that does not take too many steps."""
+    """What is read of a run beyond its own span; empty if that takes too many steps."""
 
     calls: tuple[ToolCall, ...] = ()
     calls_unknown: str = ""
@@ -69,7 +69,7 @@ class _Contents:
 
 
 class _Work:
-    """What the runs of one trace share while they are built."""
+    """Builds the runs of one trace, and holds what they share."""
 
     def __init__(self, spans: ClassifiedTrace, *, inner: bool) -> None:
         self.spans: Final = spans

@@ -1,8 +1,7 @@
-"""What each span of a trace is to its agent runs, and where it hangs.
+"""Classify the spans of a trace as agents, model calls, tool calls or others, and arrange them in trees.
 
-Evaluations, of this project and of others, are left out here with everything below them. Spans are in preorder, whatever their
-parent links look like. Everything is iterative: a chain of 10,000 spans is as good as any other tree, and links that run in a
-circle are cut.
+Spans of evaluations, of this project and of others, are left out with everything below them. Nothing here recurses, so a chain of
+10,000 spans is a tree like any other; parent links that form a circle are cut.
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ class ClassifiedTrace:
         ]
 
     def table(self, place: int) -> ReadTable:
-        """The table that knew the span."""
+        """The table that recognised the span."""
         return self.classifications[place].table
 
     def records_tools(self, place: int) -> bool:
@@ -253,7 +252,7 @@ class ClassifiedTrace:
         return place + self.tree.size[place]
 
     def moment(self, place: int) -> tuple[int, int, bytes]:
-        """What spans are ordered by."""
+        """The key by which spans are ordered in time."""
         span = self.readers[place]
         return span.start_ns, span.end_ns, self.tree.ids[place]
 
@@ -293,7 +292,7 @@ class ClassifiedTrace:
 
 
 def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
-    """Every span with what it is; `call_builders` reads the tool spans next, and `link` finds ancestors after that."""
+    """Classify every span; `call_builders` reads the tool spans next, and `link` finds ancestors after that."""
     spans, dropped = classified_with(trace, trace.frames, plan, steps)
     if dropped:
         spans, _ = classified_with(trace, _without(spans, dropped), plan, steps)
@@ -303,7 +302,7 @@ def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
 def classified_with(
     trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps
 ) -> tuple[ClassifiedTrace, set[bytes]]:
-    """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
+    """Classify these frames of the trace; also returns the ids of those that are spans of evaluations."""
     tree = span_tree_of(frames)
     held = [frames[span_id] for span_id in tree.ids]
     readers = [resource_scope.view(payload) for _, payload, resource_scope in held]
@@ -328,7 +327,7 @@ def _drop(_: SpanReader) -> Classification:
 
 
 def _without(spans: ClassifiedTrace, dropped: set[bytes]) -> dict[bytes, Frame]:
-    """The frames that neither are dropped nor hang below one that is."""
+    """The frames without those that are dropped and their descendants."""
     kept: dict[bytes, Frame] = {}
     until = 0  # the end of the dropped subtrees so far
     for place, span_id in enumerate(spans.tree.ids):

@@ -157,20 +157,20 @@ class _Entry:
     tool: str
 
     def may_share(self) -> Iterable[_Key]:
-        """All that another span may have in common with it."""
+        """All aspects that another span may have in common with it."""
         call = self.call
         yield from [("call id", call.call_id)] if call.call_id else [("arguments, no id", self.arguments), ("no id", None)]
         yield from [("arguments", self.arguments), ("any", None)]
 
     def surely_common(self) -> list[_Key]:
-        """One of them, and the other span is surely of the same call: one id, or where one has none, equal arguments."""
+        """Aspects of which one in common shows the same call: the call id, or, if one of the spans has none, equal arguments."""
         if not self.call.call_id:
             return [] if self.arguments is None else [("arguments", self.arguments)]
         by_id: _Key = ("call id", self.call.call_id)
         return [by_id] if self.arguments is None else [by_id, ("arguments, no id", self.arguments)]
 
     def common(self) -> list[_Key]:
-        """The same for a span that may be of the same call: arguments that are not recorded may be equal."""
+        """Aspects of which one in common allows the same call: arguments that were not recorded may be equal."""
         if not self.call.call_id:
             return [("any", None)] if self.arguments is None else [("arguments", self.arguments), ("arguments", None)]
         by_id: _Key = ("call id", self.call.call_id)
@@ -261,7 +261,7 @@ class _Kept:
             self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = entry.call.end
 
     def take(self, place: int) -> _Entry:
-        """A call that will be put back as another one."""
+        """Remove and return a call; it is put back with what another span adds."""
         entry = self.entries[place]
         for key in self._keys(entry):
             self._ends[key][entry.scopes, entry.tool].pop(place, None)

@@ -1,6 +1,6 @@
-"""Why a trace has the runs it has: what every span was read as, which spans were left out, and which of them are runs.
+"""Explain the runs of a trace: how each span was classified, which spans were left out, and which of them are runs.
 
-It asks the functions by which `build` decides, in the order in which `build` asks them.
+It calls the functions by which `build` decides, in the same order.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TraceExplanation:
 
 
 def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
-    """What every span of the trace was read as, and which are runs. Linear in the number of spans."""
+    """Explain how each span of the trace was classified, and which are runs. Linear in the number of spans."""
     steps = Steps(sys.maxsize)  # unlimited: it is made on request, and nothing is scored
     whole, evaluations = classified_with(trace, trace.frames, plan, steps)
     spans = classified(trace, plan, steps)

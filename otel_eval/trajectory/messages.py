@@ -44,7 +44,7 @@ _JOIN_STEPS: Final = 10
 
 
 class TraceMessages:
-    """The messages of a trace, read when they are needed, and once."""
+    """The messages of a trace; each is read once, when it is first needed."""
 
     def __init__(self, spans: ClassifiedTrace) -> None:
         self._spans = spans
@@ -54,7 +54,7 @@ class TraceMessages:
         self._histories = Histories(spans.steps)
 
     def of_span(self, place: int) -> SpanMessages:
-        """What the messages of the span hold; of a model span that holds none, those of the model spans directly below it."""
+        """The requests and results in the span's messages; for a model span without any, those of the model spans below it."""
         known = self._of_spans.get(place)
         if known is None:
             known = self._own(place)
@@ -64,7 +64,7 @@ class TraceMessages:
         return known
 
     def is_known_to_request(self, place: int) -> bool:
-        """Whether messages that were read already show that the model span requested calls; this reads none."""
+        """Whether messages that were read before show that the model span requested calls; reads no messages."""
         return place in self._of_spans and bool(self._of_spans[place].requests)
 
     def _own(self, place: int) -> SpanMessages:
@@ -115,7 +115,7 @@ class TraceMessages:
         return self._nearest[agent] or self._of_steps(own)
 
     def _of_steps(self, agent: int) -> AgentMessages:
-        """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
+        """The messages of agents directly below the agent: a framework may record the step that calls the model as an agent."""
         models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of.get(step, ())]
         return self._joined(sorted(models, key=self._spans.moment), [])
 
@@ -148,7 +148,7 @@ class TraceMessages:
     def _windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model call of the agent.
 
-        They may start before the model call ends, since its output is streamed.
+        They may start before the model call ends, since its output may be streamed.
         """
         readers = [self._spans.readers[place] for place in models]
         starts = [span.start_ns for span in readers]
@@ -197,7 +197,7 @@ class TraceMessages:
 
 
 def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
-    """What one model call's messages hold, read from the spans below its own."""
+    """Combine the messages of a model span with those of the spans below it that describe the same model call."""
     if not inner:
         return found
     merged = SpanMessages(
@@ -234,7 +234,7 @@ def _read_span(spans: ClassifiedTrace, place: int, table: ReadTable, histories: 
 
 
 def _read_history(spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> list[ToolRequest | ToolResult]:
-    """What the attributes hold of before the span. They are decoded only here: histories that are not needed take no memory."""
+    """Read the messages from before the span. They are decoded only here, so histories that are not needed take no memory."""
     found: list[ToolRequest | ToolResult] = []
     attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
     for row, value in _rows(table, Side.HISTORY, attributes, spans.steps):

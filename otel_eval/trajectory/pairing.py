@@ -41,7 +41,7 @@ class SpanMessages:
     _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
 
     def add(self, side: Side, mentions: _Mentions, *, conclusive: bool) -> None:
-        """Sort in what one attribute or event holds."""
+        """Add the requests and results of one attribute or event."""
         if side is not Side.OUTPUT:
             self._others.append(mentions)
             return
@@ -56,7 +56,7 @@ class SpanMessages:
         self.recorded = not self.broken and (self.recorded or conclusive)
 
     def put_off(self, read: Callable[[], _Mentions]) -> None:
-        """Add messages from before the span, which are read when they are first needed."""
+        """Add messages from before the span; `read` is called when they are first needed."""
         self._others.append(read)
 
     def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
@@ -95,7 +95,7 @@ class History:
 
 
 def history_of(spans: Iterable[SpanMessages], steps: Steps) -> History:
-    """What the spans hold beside the requests in their outputs; the first span counts first."""
+    """Collect what the spans hold beside the requests in their outputs; of equal ids the first counts."""
     found = History()
     longest: list[ToolResult] = []
     for span in spans:
@@ -194,7 +194,7 @@ def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolReq
 
 
 def _first_new(ids: deque[str], known: set[str]) -> str:
-    """Take the first id that is not known yet; those before it belong to earlier requests, and to no later one."""
+    """Take the first id that is not known yet; those before it belong to earlier requests and are dropped."""
     while ids:
         call_id = ids.popleft()
         if call_id not in known:
@@ -212,7 +212,7 @@ def _content(request: ToolRequest) -> tuple[str, str]:
 def fill(messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
     """Give the calls of one agent what its messages hold: by call id, else by arguments, else by order in the name."""
     claimed = _claim_by_id(messages, calls, needs)
-    # Each instrumentation describes the same calls, so its spans take from the requests for themselves.
+    # Each instrumentation describes the same calls, so the spans of each are paired with all requests.
     groups: dict[tuple[str, str], list[ToolCallBuilder]] = {}
     for call in sorted(calls, key=lambda each: (each.start, each.end, each.span_id)):
         groups.setdefault((call.name, call.scope), []).append(call)

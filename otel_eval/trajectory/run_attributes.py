@@ -1,4 +1,4 @@
-"""A run's own attributes: its agent, its input and output, its tokens, its labels, and the agents that enclose each call."""
+"""Read the attributes of runs: agent, input and output, tokens, labels, and the agents that enclose each call."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RunAttributes:
         return not by_tool and self._spans.enclosing_agent[place] in (run.first, -1)
 
     def _of_other(self, table: ReadTable, place: int) -> str:
-        """The agent that a span of another kind names; where tools and agents are named alike, a tool's name is none."""
+        """The agent's name on a span of another kind; "" for a tool whose convention uses one attribute for both names."""
         attributes = self.attributes(place)
         name = table.text(attributes, Field.AGENT_NAME)
         is_tool = self._spans.kinds[place] is Kind.TOOL
@@ -114,7 +114,7 @@ class RunAttributes:
         return TokenCounts() if run.fragment else _tokens(self._spans.table(run.first), self.attributes(run.first))
 
     def _tokens(self, place: int) -> TokenCounts:
-        """Those of a model call; where its span has none, those of the model spans directly below it."""
+        """The tokens of a model call; if its span records none, those of the model spans directly below it."""
         own = self._tokens_of_span(place)
         return own if own != TokenCounts() else _sum([self._tokens_of_span(each) for each in self._spans.nested_models(place)])
 
@@ -123,7 +123,7 @@ class RunAttributes:
         return _tokens(table, self._spans.readers[place].attributes(table.tokens_wanted))
 
     def labels(self, run: Candidate) -> dict[str, Any]:
-        """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
+        """The attributes that the configuration names: from the span, else the resource, else the scope."""
         wanted = self._spans.plan.attributes_wanted
         if not wanted.keys or run.fragment:
             return {}
@@ -145,7 +145,7 @@ class RunAttributes:
         return given, UNRECORDED if made is None else made
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
-        """What the span would have recorded itself: nothing else can stand for it, it would read otherwise."""
+        """Which of input and output an agent span records whenever content is captured: no model call can replace them."""
         return self._spans.table(place).convention.own_content if self._spans.kinds[place] is Kind.AGENT else ()
 
     def _content(self, place: int, wanted: Field) -> Any:
@@ -161,7 +161,7 @@ class RunAttributes:
         return message_text(decode(value), frozenset() if last else _USER, last=last or not _whole(table, attributes))
 
     def _table_for_content(self, place: int) -> ReadTable:
-        """The span's table; a root that no table knows is spelt like the model and tool spans below it."""
+        """The span's table; for a root that no table recognises, the table of the first model or tool span below it."""
         table = self._spans.table(place)
         if table is not NO_TABLE:
             return table
@@ -193,7 +193,7 @@ def _sum(used: list[TokenCounts]) -> TokenCounts:
 
 
 def _total(numbers: list[int | None]) -> int | None:
-    """Their sum, unknown if one of them or all are."""
+    """The sum; None if one of the numbers is unknown, or there are none."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known and len(known) == len(numbers) else None
 

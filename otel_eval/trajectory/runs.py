@@ -4,14 +4,14 @@ What closed the trace does not matter here: a run is evaluated if its own span a
 missing below it. The reasons given name no content.
 
 A span whose parent never arrived (an orphan) makes a run incomplete if it may belong below that run. It does not if it
-surely hangs elsewhere:
+certainly belongs elsewhere:
 
-* the run lies below it or is itself it;
+* it is the run, or one of its ancestors;
 * its parent is in another process (by its flags, or without flags because the span serves or consumes): then that parent
   is no span of the run's own process;
-* its missing parent is also the one that the run's own tree hangs from: they are siblings;
+* its missing parent is also that of the run's own tree: they are siblings;
 * it started before the run did, or after it had ended;
-* it has no flags and an agent span is in its tree: an agent that another service called;
+* it has no flags and its tree holds an agent span: it is an agent that another service called;
 * it has no flags, it belongs to another service, and its tree holds neither model nor tool span: nothing that
   could be missing from the run.
 """
@@ -83,7 +83,7 @@ class _Tree:
 
 @dataclass(slots=True)
 class _Orphans:
-    """Orphans that may cut runs, by start; and the same of each missing parent."""
+    """Start times of orphans that may make runs incomplete: all of them, and by missing parent."""
 
     starts: list[int] = field(default_factory=list)
     by_parent: dict[bytes, list[int]] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class _Orphans:
         return self
 
     def within(self, first: int, last: int, but: bytes) -> bool:
-        """Whether one of them started in the interval and hangs from another missing parent than `but`."""
+        """Whether one of them started in the interval and has another missing parent than `but`."""
         return _count(self.starts, first, last) > _count(self.by_parent.get(but, []), first, last)
 
 
@@ -135,7 +135,7 @@ def roots_of(spans: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
 
 
 def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
-    """The runs of one tree with a true root, as nearly every trace is: no orphan can cut them."""
+    """The runs of one tree with a true root, as nearly every trace is: there are no orphans."""
     ids, size, enclosing_agent, cut = spans.tree.ids, spans.tree.size, spans.enclosing_agent, spans.trace.cut
     places = _addressable(spans) or ([0] if (spans.models or spans.tools) and spans.trace.released is None else [])
     return [
@@ -145,7 +145,7 @@ def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
 
 
 def _released(spans: ClassifiedTrace, place: int) -> str:
-    """Why a run is incomplete from which spans hung that were released; "" if it is not one."""
+    """Why a run is incomplete, if spans below it were released before; else ""."""
     released = spans.trace.released
     if released is None or not (released.lost or released.runs):
         return ""
@@ -202,7 +202,7 @@ def _is_local_root(spans: ClassifiedTrace, tree: _Tree, *, alone: bool) -> bool:
 
 
 def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
-    """Those that may cut any run, and by service those that may cut only runs of their own service."""
+    """Orphans that may make any run incomplete, and by service those that may affect only runs of their own service."""
     strong = _Orphans()
     weak: dict[str, _Orphans] = {}
     for tree in trees:
@@ -216,7 +216,7 @@ def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
 def _is_cut(spans: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
     own = spans.readers[place]
     first, last = own.start_ns, max(own.start_ns, own.end_ns)
-    # The run's own tree hangs from `tree.missing`, so leaving that out leaves out the run's own ancestors too.
+    # `tree.missing` is the parent of the run's own tree, so leaving it out leaves out the run's own ancestors, too.
     if strong.within(first, last, tree.missing):
         return True
     same_service = weak.get(spans.resource_scopes[place].service)

@@ -1,4 +1,4 @@
-"""Read tool spans as calls: name, arguments, result and failure. Which spans describe one call is decided in `deduplicate`."""
+"""Read tool spans as calls: name, arguments, result and failure. `deduplicate` decides which spans describe the same call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESULT: Final = (Field.RESULT, Field.CALL_ID)
 
 @dataclass(slots=True)
 class ToolCallBuilder:
-    """A call as far as it is known.
+    """A call while it is read from one or several spans.
 
     Attributes:
         place: the outermost span's place.
@@ -82,7 +82,7 @@ class _ToolSpan:
 
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
-    """A builder for each tool span that is a call, by place; artefacts that are none become other spans."""
+    """A builder for each tool span that is a call, by place; the kind of artefacts that are no calls becomes `OTHER`."""
     found: dict[int, ToolCallBuilder] = {}
     is_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
     for place, classification in enumerate(spans.classifications):

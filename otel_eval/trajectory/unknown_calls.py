@@ -69,7 +69,7 @@ class UnknownCalls:
         return ""
 
     def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
-        """Why it is unknown whether the run made calls, if nothing recorded any."""
+        """Why it is unknown whether a run without recorded calls made any; "" if it certainly made none."""
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
         if not models and any(self._spans.records_tools(place) for place in agents):
@@ -81,7 +81,7 @@ class UnknownCalls:
         return f"{self._scope(place)} is not known to record tool calls, and there are none; {self._declare(place)}"
 
     def _asked_nothing(self, place: int) -> bool:
-        """Whether the model call surely asked for no tool, given that no tool span, no request and no gap is there.
+        """Whether the model call certainly asked for no tool, given that there is no tool span, no request and no gap.
 
         One that ended in order to call tools was answered by an agent or a handoff then.
         """
@@ -114,7 +114,7 @@ class UnknownCalls:
         return [place for place in unknown if self._finish(place) is Finish.TOOLS and not self._messages.of_span(place).requests]
 
     def _unanswered(self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> list[int]:
-        """Those after which no call, handoff or agent started before the next model call of the same agent.
+        """The model calls after which no call, handoff or agent started before the next model call of the same agent.
 
         Tools may start before the model call ends, since its output is streamed.
         """
