@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from otel_eval.model import Unnamed
-from otel_eval.scorers import create_scorer
+from otel_eval.model import Failed, Skipped, SkipReason, Unnamed
+from otel_eval.scorers import create_scorer, scorer
 from otel_eval.testing import call, trajectory
 
 
@@ -44,3 +46,24 @@ def test_many_calls_with_text_agree_as_few_do(mode):
     expected = [{"name": "search", "arguments": text} for text in texts]
     made = trajectory(*[call("search", arguments=text) for text in reversed(texts)])
     assert create_scorer({"type": "tool_call_args", "arguments": mode, "expected": expected})(made).value == 1.0
+
+
+@scorer("test.skips")
+def skips(trajectory, reason):
+    """Skips for a reason that was given."""
+    return Skipped("why", reason=reason)
+
+
+@pytest.mark.parametrize("reason", get_args(SkipReason))
+def test_a_function_may_skip_for_each_reason_there_is(reason):
+    """As the scorers of the package do."""
+    assert create_scorer({"type": "test.skips", "reason": reason})(trajectory()) == Skipped("why", reason=reason)
+
+
+@pytest.mark.parametrize("reason", ["", "no such order", "Not_Recorded", None, 3, ["not_recorded"]])
+def test_a_skip_for_another_reason_is_no_outcome(reason):
+    """The reason is the label of a metric: one of seven words; its text is for what is particular."""
+    outcome = create_scorer({"type": "test.skips", "reason": reason})(trajectory())
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == "TypeError"
+    assert outcome.message == f"test.skips returned a reason that is not one of {', '.join(get_args(SkipReason))}"
