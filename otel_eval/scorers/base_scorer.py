@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from otel_eval.errors import redacted_repr
 from otel_eval.interfaces import constructor
-from otel_eval.model import Failed, Outcome, Scored, Skipped, ToolCall, Trajectory
+from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason, ToolCall, Trajectory
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames, tool
 
 _TEXTS: Final = {Scored: ("explanation",), Skipped: ("text",), Failed: ("error_type", "message")}
+_REASONS: Final = get_args(SkipReason)
 
 
 def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
@@ -62,6 +63,8 @@ def _wrong_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
         text = getattr(outcome, key)
         if not isinstance(text, str):
             return f"a {type(text).__name__} as {key}, not a text"
+    if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:  # it is a label of metrics
+        return f"a reason that is not one of {', '.join(_REASONS)}"
     return _wrong_details(outcome.details)
 
 

@@ -33,7 +33,9 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
     """
     if isinstance(mode, str):
         return MODES[mode]
-    return lambda expected, actual: float(all(value_at(expected, key) == value_at(actual, key) for key in mode))
+    return lambda expected, actual: float(
+        all(value_at(as_object(expected), key) == value_at(as_object(actual), key) for key in mode)
+    )
 
 
 def _subset(expected: Any, actual: Any) -> float:
@@ -53,7 +55,7 @@ def overlap_share(expected: Any, actual: Any) -> float:
 
 
 MODES: Final[Mapping[str, Agreement]] = {
-    "exact": lambda expected, actual: float(expected == actual),
+    "exact": lambda expected, actual: float(as_object(expected) == as_object(actual)),
     "subset": _subset,
     "superset": lambda expected, actual: _subset(actual, expected),  # every key that is there is expected
     "overlap": lambda expected, actual: overlap_share(as_object(expected), as_object(actual)),
@@ -61,7 +63,8 @@ MODES: Final[Mapping[str, Agreement]] = {
 
 
 def as_object(arguments: Any) -> Mapping[str, Any]:
-    """Arguments as an object; a bare value under the key that stands for none."""
+    """Arguments as an object, decoded if they are JSON text; a bare value under the key that stands for none."""
+    arguments = decode_json(arguments)
     return arguments if is_object(arguments) else {"__value__": arguments}
 
 

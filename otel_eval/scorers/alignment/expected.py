@@ -288,11 +288,10 @@ def _comparable(call: Any, fields: Fields, mode: Mode) -> Word:
 
 def arguments_word(arguments: Any, mode: Mode) -> Hashable:
     """Equal for arguments that are the same, as far as the mode compares them."""
-    if mode == "exact":
-        return hashable(arguments)
+    arguments = as_object(arguments)
     if isinstance(mode, tuple):
         return tuple([hashable(value_at(arguments, key)) for key in mode])
-    return hashable(as_object(arguments))
+    return hashable(arguments)
 
 
 def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
