@@ -10,7 +10,7 @@ from struct import unpack
 from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.reader import is_local_root
-from otel_eval.interfaces import Frame, LogFrame
+from otel_eval.interfaces import ClosedTrace, Frame, LogFrame
 from otel_eval.model import Completeness, Evidence
 
 
@@ -48,6 +48,19 @@ class BufferCounts:
     spans_over_limit: int = 0  # of a trace over max_spans_per_trace or max_bytes_per_trace
     traces_over_limit: int = 0  # closed early: max_traces or max_bytes reached
     late_given_up: int = 0  # closed traces forgotten before grace_period_s because room was short
+
+
+class Closing(NamedTuple):
+    """A trace that is closed and why, or the tops of those of its trees that are."""
+
+    trace_id: bytes
+    reason: Completeness
+    tops: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, trace: ClosedTrace) -> Closing:
+        """The closing that gave this trace or part."""
+        return cls(trace.trace_id, trace.reason, trace.part.tops if trace.part else ())
 
 
 class Wait(Enum):
