@@ -273,28 +273,18 @@ class SpanTrees:
         """Open the trees that were handed over and have a run that was put off; they are as old as they were."""
         handed, self._handed = self._handed, []
         for top in handed:
-            tree = self.kept.trees.get(top)
-            revisions = (
-                [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations] if tree else [0]
-            )
-            if tree is not None and revisions and min(revisions) < 0:
+            if (tree := self.kept.trees.get(top)) is None:
+                continue
+            revisions = [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations]
+            if not revisions:
+                self._handed.append(top)  # it is being evaluated
+            elif min(revisions) < 0:
                 self._open(trace, top)
                 self._arrived.update(dict.fromkeys(tree.frames, tree.last))
                 self._arrived[top] = tree.first
-            elif not revisions:
-                self._handed.append(top)  # it is being evaluated
-
-    def release(self, trace: OpenTrace) -> bool:
-        """Release the oldest kept tree; False if there is none."""
-        if self.kept.trees:
-            self._free(trace, *self.kept.release(trace.last_evaluations))
-            return True
-        return False
 
     def give_up(self, trace: OpenTrace) -> None:
         """Forget all that is kept."""
-        while self.release(trace):
-            pass
         self._free(trace, *self.kept.expire(float("inf"), trace.last_evaluations))
 
     def _free(self, trace: OpenTrace, size: int, gone: list[bytes]) -> None:
