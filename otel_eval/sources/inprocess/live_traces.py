@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -27,13 +27,11 @@ class InProcessLimits(Limits):
         max_bytes_per_trace: of spans of one trace that have ended; beyond it they are given over as `overflow`, and further
             spans of the trace are dropped and counted.
         max_bytes: of all spans of open traces; beyond it what has ended of the oldest traces is given over as `overflow`.
-        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
         max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
         idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
         max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
     """
 
-    max_spans: int = 1_000_000
     max_waiting_spans: int = 200_000
 
     @property
@@ -90,12 +88,6 @@ class EndedSpans:
         return cls(trace_id, spans, "detached", below)
 
 
-class DetachRequest(NamedTuple):
-    """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
-
-    entry: LiveTrace | None = None
-
-
 class LiveTrace:
     """A trace with a span that has not ended.
 
@@ -106,8 +98,8 @@ class LiveTrace:
     more spans than so many call for a look; below 0 every further span is dropped.
 
     Bytes: `size` is what the first `measured` of `spans` take; `draws` counts how often spans were taken out. `live_size` is
-    what the `live_measured` open spans took when they were measured, which happens again at `live_due`. `asked`: a
-    `DetachRequest` for it is queued, because of its bytes.
+    what the `live_measured` open spans took when they were measured, which happens again at `live_due`. `asked`: it is on
+    its way to the worker, too, which looks for spans that can be handed over.
     """
 
     __slots__ = (

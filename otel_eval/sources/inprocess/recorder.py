@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import Backlog, DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.live_traces import Backlog, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
@@ -32,7 +32,8 @@ class Recorder:
     """The hot path.
 
     Args:
-        put: takes a `LiveTrace` that may be closed now, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
+        put: takes a `LiveTrace` that may be closed now or is asked for, or `EndedSpans`; must neither block nor raise
+            (`SimpleQueue.put`).
         began: called with the first span of each new trace, on the caller's thread.
         is_agent: whether a span is an agent's; asked on the worker. A trace without one is handed over as a whole.
         many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
@@ -41,7 +42,7 @@ class Recorder:
     def __init__(
         self,
         limits: InProcessLimits,
-        put: Callable[[LiveTrace | EndedSpans | DetachRequest], None],
+        put: Callable[[LiveTrace | EndedSpans], None],
         began: Callable[[Any], None],
         is_agent: Callable[[Any], bool] = lambda _: False,
         many: Callable[[], None] = lambda: None,
@@ -55,7 +56,7 @@ class Recorder:
         self._room = self._limit // 2
         self.reset(put)
 
-    def reset(self, put: Callable[[LiveTrace | EndedSpans | DetachRequest], None]) -> None:
+    def reset(self, put: Callable[[LiveTrace | EndedSpans], None]) -> None:
         """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
         self._put = put
         self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
@@ -179,7 +180,7 @@ class Recorder:
             self._cut(entry)
         elif len(entry.spans) > entry.room:
             entry.room = self._limit
-            self._put(DetachRequest(entry))
+            self.ask(entry)
         if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
@@ -223,11 +224,15 @@ class Recorder:
     # ------------------------------------------------------------------ for the worker
 
     def take(self, entry: LiveTrace | EndedSpans) -> EndedSpans | None:
-        """The spans that were put, or those of a trace that was, unless one of its spans is open again."""
+        """The spans that were put, or those of a trace that was, unless one of its spans is open again or it was asked for."""
         if isinstance(entry, EndedSpans):
             with self._lock:
                 self.waiting.take(entry)
             return entry
+        if not entry.queued:
+            entry.asked = False
+            self._detach(entry, time.monotonic())
+            return None
         entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
         with self._lock:
             self.waiting.take(entry)
@@ -261,26 +266,16 @@ class Recorder:
 
     def _hand(self, handed: EndedSpans) -> None:
         if self.waiting.is_full(len(handed.spans)):
-            self._drop(handed)
+            self.counts["traces_dropped"] += 1
+            self.counts["spans_dropped"] += len(handed.spans)
         elif handed.spans:
             self.waiting.put(handed)
             self._put(handed)
 
-    def _drop(self, handed: EndedSpans) -> None:
-        self.counts["traces_dropped"] += 1
-        self.counts["spans_dropped"] += len(handed.spans)
-
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
-        entries = self.entries()
-        for entry in entries:
+        for entry in self.entries():
             self._sweep(entry, now)
-        total = sum(len(entry.spans) for entry in entries)
-        for entry in entries:
-            if total <= self.limits.max_spans:
-                return
-            total -= len(entry.spans)
-            self.close(entry, "overflow")
 
     def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)
@@ -294,12 +289,6 @@ class Recorder:
         elif entry.spans and now - entry.still_since >= self.limits.idle_s:
             with self._lock:
                 self._hand(self._drawn(entry, "idle"))
-
-    def look(self, item: DetachRequest) -> None:
-        """Give over what has ended of one trace, or of all, and lies below no open agent."""
-        for entry in (item.entry,) if item.entry else self.entries():
-            entry.asked = False
-            self._detach(entry, time.monotonic())
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
         """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
@@ -337,10 +326,10 @@ class Recorder:
                 self.waiting.add_size(entry, size)
 
     def ask(self, entry: LiveTrace) -> None:
-        """Have what has ended of a trace given over as "detached" if it can be, because of its bytes."""
+        """Have what has ended of a trace given over as "detached" if it can be, without waiting for the next sweep."""
         if not entry.asked and len(entry.spans) != entry.looked:
             entry.asked = True
-            self._put(DetachRequest(entry))
+            self._put(entry)
 
     def give_over(self, entry: LiveTrace) -> None:
         """Give over what has ended of a trace, because of `max_bytes`; what is open stays known."""
