@@ -12,8 +12,8 @@ closing stood. A span is handed over by the thread that takes it out of the dequ
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from threading import RLock
@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import Backlog, EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
@@ -59,9 +59,12 @@ class Recorder:
     def reset(self, put: Callable[[LiveTrace | EndedSpans], None]) -> None:
         """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
         self._put = put
-        self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
+        self._lock = (
+            RLock()
+        )  # guards closing: `closed`, leaving _traces, what waits, counts. Reentrant: a finalizer may end a span
         self._traces: dict[int, LiveTrace] = {}
-        self.waiting = Backlog(self.limits, self._lock)
+        self._waiting_spans = self.waiting_bytes = 0  # of what is on its way to the worker; bytes as far as they are measured
+        self._unmeasured: deque[EndedSpans] = deque()
         self.call_after(MANY_SPANS)
         self._down = False
         self._since_ns = time.time_ns()
@@ -190,12 +193,32 @@ class Recorder:
         with self._lock:
             if entry.queued or entry.closed:
                 return
-            if self.waiting.is_full(len(entry.spans)):
+            if self._is_full(len(entry.spans)):
                 self.close(entry, "closed")  # which drops it
                 return
             entry.queued = True
-            self.waiting.put(entry)
-            self._put(entry)
+            self._queue(entry)
+
+    def _is_full(self, count: int) -> bool:
+        """Whether so many spans more may not wait for the worker."""
+        limits = self.limits
+        return self._waiting_spans + count > limits.max_waiting_spans or self.waiting_bytes > limits.max_waiting_bytes
+
+    def _queue(self, item: LiveTrace | EndedSpans) -> None:
+        """Have the spans of a trace that may be closed, or spans that were given over, wait for the worker."""
+        item.counted = len(item.spans)
+        self._waiting_spans += item.counted
+        self.waiting_bytes += item.size
+        if isinstance(item, EndedSpans) and item.measured < item.counted:
+            self._unmeasured.append(item)
+        self._put(item)
+
+    def _unqueue(self, item: LiveTrace | EndedSpans) -> None:
+        """They wait no longer, if they did."""
+        if item.counted:
+            self._waiting_spans -= item.counted
+            self.waiting_bytes -= item.size
+            item.counted = 0
 
     def _late(self, entry: LiveTrace, span: ReadableSpan) -> None:
         with self._lock:
@@ -227,7 +250,7 @@ class Recorder:
         """The spans that were put, or those of a trace that was, unless one of its spans is open again or it was asked for."""
         if isinstance(entry, EndedSpans):
             with self._lock:
-                self.waiting.take(entry)
+                self._unqueue(entry)
             return entry
         if not entry.queued:
             entry.asked = False
@@ -235,7 +258,7 @@ class Recorder:
             return None
         entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
         with self._lock:
-            self.waiting.take(entry)
+            self._unqueue(entry)
             if entry.closed:
                 return None
             entry.closed = True  # before looking at `open`, too: a span that starts meanwhile sees it
@@ -258,19 +281,18 @@ class Recorder:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
-        self.waiting.take(entry)
+        self._unqueue(entry)
         size, measured = entry.size, entry.measured
         entry.forget_size()
         why = "overflow" if entry.cut else why
         return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
     def _hand(self, handed: EndedSpans) -> None:
-        if self.waiting.is_full(len(handed.spans)):
+        if self._is_full(len(handed.spans)):
             self.counts["traces_dropped"] += 1
             self.counts["spans_dropped"] += len(handed.spans)
         elif handed.spans:
-            self.waiting.put(handed)
-            self._put(handed)
+            self._queue(handed)
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
@@ -318,12 +340,20 @@ class Recorder:
         self._many_spans = spans
         self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # an item for each
 
-    def add_size(self, entry: LiveTrace, draws: int, count: int, size: int) -> None:
-        """So many spans of a trace were measured, unless spans were taken out of it since `draws` was read."""
+    def unmeasured(self) -> Iterator[EndedSpans]:
+        """What was given over, waits, and has spans that were not measured, each once."""
+        while self._unmeasured:
+            handed = self._unmeasured.popleft()
+            if handed.counted:
+                yield handed
+
+    def add_size(self, item: LiveTrace | EndedSpans, draws: int, count: int, size: int) -> None:
+        """So many more of the spans were measured, unless spans were taken out since `draws` was read."""
         with self._lock:
-            if entry.draws == draws:
-                entry.measured += count
-                self.waiting.add_size(entry, size)
+            if item.draws == draws:
+                item.measured += count
+                item.size += size
+                self.waiting_bytes += size if item.counted else 0
 
     def ask(self, entry: LiveTrace) -> None:
         """Have what has ended of a trace given over as "detached" if it can be, without waiting for the next sweep."""
