@@ -64,11 +64,11 @@ class Closing(NamedTuple):
 
 
 class Wait(Enum):
-    """How long to wait for more of a trace."""
+    """How long to wait for more of a trace, by the field of `Limits`."""
 
-    COMPLETE = "complete"
-    PARTIAL = "partial"
-    OPEN = "open"
+    COMPLETE = "decision_wait_s"
+    PARTIAL = "decision_wait_partial_s"
+    OPEN = "idle_s"
 
 
 class Version(NamedTuple):

@@ -351,12 +351,6 @@ class TraceBuffer(TraceStore):
 
     def _deadline(self, trace: OpenTrace, wait: Wait, reason: Completeness) -> tuple[float, Completeness]:
         """When the trace closes if nothing more comes, and why."""
-        limits = self.limits
-        if wait is Wait.OPEN:
-            reason = Completeness.IDLE
-        if wait is Wait.COMPLETE:
-            idle_until = trace.touched + limits.decision_wait_s
-        else:
-            idle_until = trace.touched + (limits.decision_wait_partial_s if wait is Wait.PARTIAL else limits.idle_s)
-        aged = trace.created + limits.max_age_s
-        return (aged, Completeness.AGED) if aged < idle_until else (idle_until, reason)
+        quiet = trace.touched + getattr(self.limits, wait.value), Completeness.IDLE if wait is Wait.OPEN else reason
+        aged = trace.created + self.limits.max_age_s, Completeness.AGED
+        return aged if aged[0] < quiet[0] else quiet
