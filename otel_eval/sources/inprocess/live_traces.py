@@ -26,11 +26,13 @@ class InProcessLimits(Limits):
         max_bytes_per_trace: of spans of one trace that have ended; beyond it they are given over as `overflow`, and further
             spans of the trace are dropped and counted.
         max_bytes: of all spans of open traces; beyond it what has ended of the oldest traces is given over as `overflow`.
+        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
         max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
         idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
         max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
     """
 
+    max_spans: int = 1_000_000
     max_waiting_spans: int = 200_000
 
     @property

@@ -296,8 +296,15 @@ class Recorder:
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
-        for entry in self.entries():
+        entries = self.entries()
+        for entry in entries:
             self._sweep(entry, now)
+        total = sum(len(entry.spans) for entry in entries)
+        for entry in entries:
+            if total <= self.limits.max_spans:
+                return
+            total -= len(entry.spans)
+            self.close(entry, "overflow")
 
     def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)
