@@ -1,7 +1,6 @@
 """Assemble spans into traces, and decide when each trace is closed."""
 
-from otel_eval.assembly.closing import BufferCounts, Limits, evidence_of
+from otel_eval.assembly.closing import BufferCounts, Closing, Limits, evidence_of
 from otel_eval.assembly.trace_buffer import TraceBuffer
-from otel_eval.assembly.trace_store import Closing
 
 __all__ = ["BufferCounts", "Closing", "Limits", "TraceBuffer", "evidence_of"]

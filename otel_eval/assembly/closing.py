@@ -10,7 +10,7 @@ from struct import unpack
 from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.reader import is_local_root
-from otel_eval.interfaces import Frame, LogFrame
+from otel_eval.interfaces import ClosedTrace, Frame, LogFrame
 from otel_eval.model import Completeness, Evidence
 
 
@@ -50,12 +50,25 @@ class BufferCounts:
     late_given_up: int = 0  # closed traces forgotten before grace_period_s because room was short
 
 
-class Wait(Enum):
-    """How long to wait for more of a trace."""
+class Closing(NamedTuple):
+    """A trace that is closed and why, or the tops of those of its trees that are."""
 
-    COMPLETE = "complete"
-    PARTIAL = "partial"
-    OPEN = "open"
+    trace_id: bytes
+    reason: Completeness
+    tops: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, trace: ClosedTrace) -> Closing:
+        """The closing that gave this trace or part."""
+        return cls(trace.trace_id, trace.reason, trace.part.tops if trace.part else ())
+
+
+class Wait(Enum):
+    """How long to wait for more of a trace, by the field of `Limits`."""
+
+    COMPLETE = "decision_wait_s"
+    PARTIAL = "decision_wait_partial_s"
+    OPEN = "idle_s"
 
 
 class Version(NamedTuple):

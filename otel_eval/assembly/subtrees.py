@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple
 
-from otel_eval.assembly.closing import NOTHING, BufferCounts, Limits, Logs, Version, evidence_of, joined, listed, rank
+from otel_eval.assembly.closing import NOTHING, BufferCounts, Closing, Limits, Logs, Version, evidence_of, joined, listed, rank
 from otel_eval.assembly.kept_trees import KeptTree, KeptTrees
 from otel_eval.conventions.reader import is_local_root, parent_is_remote
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, Part
@@ -64,13 +64,6 @@ class OpenTrace:
     def kept_bytes(self) -> int:
         """Of `size`, what is kept of trees that were evaluated."""
         return 0 if self.trees is None else self.trees.kept.size
-
-
-class Due(NamedTuple):
-    """Trees that are evaluated together, by the ids of their tops, and why now."""
-
-    tops: tuple[bytes, ...]
-    reason: Completeness
 
 
 class _Subtree(NamedTuple):
@@ -127,8 +120,8 @@ class SpanTrees:
 
     # ------------------------------------------------------------------ look
 
-    def look(self, trace: OpenTrace, now: float) -> tuple[list[Due], float]:
-        """Which trees are due, and when to look next if nothing arrives."""
+    def look(self, trace: OpenTrace, now: float) -> tuple[dict[Completeness, list[bytes]], float]:
+        """The tops of trees that are due, by why these are evaluated now, and when to look next if nothing arrives."""
         self.looked = now
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         due: dict[Completeness, list[bytes]] = {}
@@ -141,7 +134,7 @@ class SpanTrees:
                 due.setdefault(reason, []).append(tree.top)
             else:
                 following.append(when)
-        return [Due(tuple(tops), reason) for reason, tops in due.items()], min(following)
+        return due, min(following)
 
     def agent_trees(self, trace: OpenTrace) -> tuple[bytes, ...]:
         """The tops of all open trees with an agent span."""
@@ -280,28 +273,18 @@ class SpanTrees:
         """Open the trees that were handed over and have a run that was put off; they are as old as they were."""
         handed, self._handed = self._handed, []
         for top in handed:
-            tree = self.kept.trees.get(top)
-            revisions = (
-                [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations] if tree else [0]
-            )
-            if tree is not None and revisions and min(revisions) < 0:
+            if (tree := self.kept.trees.get(top)) is None:
+                continue
+            revisions = [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations]
+            if not revisions:
+                self._handed.append(top)  # it is being evaluated
+            elif min(revisions) < 0:
                 self._open(trace, top)
                 self._arrived.update(dict.fromkeys(tree.frames, tree.last))
                 self._arrived[top] = tree.first
-            elif not revisions:
-                self._handed.append(top)  # it is being evaluated
-
-    def release(self, trace: OpenTrace) -> bool:
-        """Release the oldest kept tree; False if there is none."""
-        if self.kept.trees:
-            self._free(trace, *self.kept.release(trace.last_evaluations))
-            return True
-        return False
 
     def give_up(self, trace: OpenTrace) -> None:
         """Forget all that is kept."""
-        while self.release(trace):
-            pass
         self._free(trace, *self.kept.expire(float("inf"), trace.last_evaluations))
 
     def _free(self, trace: OpenTrace, size: int, gone: list[bytes]) -> None:
@@ -318,11 +301,11 @@ class SpanTrees:
 
     # ---------------------------------------------------------------- hand over
 
-    def hand_over(self, trace_id: bytes, trace: OpenTrace, due: Due, now: float) -> ClosedTrace | None:
+    def hand_over(self, trace: OpenTrace, closing: Closing, now: float) -> ClosedTrace | None:
         """Move the due trees to the kept ones; the part of the trace by which their runs are evaluated."""
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         trees = self._read(trace)
-        tops = set(due.tops)  # after a restart one may lie within a tree
+        tops = set(closing.tops)  # after a restart one may lie within a tree
         chosen = [tree for tree in trees if tree.top in tops or not tops.isdisjoint(tree.ids)]
         if not chosen:
             return None
@@ -337,7 +320,9 @@ class SpanTrees:
         part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
         frames, evidence = others | own, self.evidence(trace)
         logs = listed(trace.logs, frames)
-        return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.last_evaluations, part, released, evidence)
+        return ClosedTrace(
+            closing.trace_id, frames, closing.reason, logs, "", changed, trace.last_evaluations, part, released, evidence
+        )
 
     def _evidence(self, trace: OpenTrace, trees: list[_Subtree]) -> dict[bytes, Frame]:
         """Spans of other trees that can show that something of a run is missing."""

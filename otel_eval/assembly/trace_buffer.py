@@ -33,13 +33,12 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from otel_eval.assembly.closing import RECORDS_PER_SPAN, Version, Wait, closing_state, rank
+from otel_eval.assembly.closing import RECORDS_PER_SPAN, Closing, Version, Wait, closing_state, rank
 from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES, OpenTrace
-from otel_eval.assembly.trace_store import ALL, Closing, TraceStore
+from otel_eval.assembly.trace_store import ALL, TraceStore
 from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, SpanFrame
 from otel_eval.model import Completeness
 
@@ -139,7 +138,8 @@ class TraceBuffer(TraceStore):
             trace.records += 1
             self._add(trace_id, trace, span_id, size, now)
             if trace.trees is not None:
-                self._resized(trace_id, trace, partial(trace.trees.note_log, trace, span_id))
+                with self._resized(trace_id, trace):
+                    trace.trees.note_log(trace, span_id)
         self._relieve(now)
 
     def _enter(self, trace_id: bytes, now: float) -> OpenTrace | None:
@@ -148,7 +148,7 @@ class TraceBuffer(TraceStore):
             self.counts.spans_too_late += 1
             return None
         is_taken_back = trace_id in self._ready
-        trace = self._parts.dormant.pop(trace_id, None) or self._reopen(trace_id)
+        trace = self._dormant.pop(trace_id, None) or self._reopen(trace_id)
         if trace is None:
             trace = OpenTrace(touched=now, created=now, check=float("inf"))
             self.counts.traces_opened += 1
@@ -279,13 +279,13 @@ class TraceBuffer(TraceStore):
         """Close what is due at `now`: ids and reasons of what `pop_closed` hands over next."""
         self._expire(now)
         self._check(now, most)
-        found = [Closing.of(part) for part in self._parts.ready[:most]]
+        found = [Closing.of(part) for part in self._ready_parts[:most]]
         return found + [Closing(trace_id, self._ready[trace_id][1]) for trace_id in self._next(most - len(found), most_bytes)]
 
     def pop_closed(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
         """Hand over what is closed: at most `most` traces, and none after the first that exceeds `most_bytes`."""
-        parts = self._parts.ready[:most]
-        del self._parts.ready[:most]
+        parts = self._ready_parts[:most]
+        del self._ready_parts[:most]
         ids = self._next(most - len(parts), most_bytes)
         return parts + [self._hand_over(trace_id, now) for trace_id in ids]
 
@@ -301,11 +301,9 @@ class TraceBuffer(TraceStore):
 
     def close(self, trace_id: bytes, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close one trace now, because its source knows that nothing of it is open, or for the `reason` given."""
-        trace = self._open.get(trace_id)
-        if trace is not None and reason is Completeness.DETACHED:
-            self._resized(trace_id, trace, partial(self._parts.close_agents, trace_id, trace, now))
-            self._rest(trace_id, trace, now)
-        elif trace is not None:
+        if reason is Completeness.DETACHED:
+            self._close_trees(Closing(trace_id, reason), now)
+        elif (trace := self._open.get(trace_id)) is not None:
             self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
         return self.pop_closed(now)
 
@@ -325,7 +323,7 @@ class TraceBuffer(TraceStore):
                 and again, and it would never be evaluated.
         """
         checks, put_off = self._checks, []
-        while checks and checks[0][0] <= now and len(self._ready) + len(self._parts.ready) < most:
+        while checks and checks[0][0] <= now and len(self._ready) + len(self._ready_parts) < most:
             _, number, trace_id = heapq.heappop(checks)
             trace = self._scheduled(number, trace_id)
             if trace is None:
@@ -351,19 +349,8 @@ class TraceBuffer(TraceStore):
         for trace_id, trace in put_off:
             self._schedule(trace_id, trace, now)
 
-    def _look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
-        """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""
-        following = self._resized(trace_id, trace, partial(self._parts.look, trace_id, trace, now))
-        return following if following is None or self._rest(trace_id, trace, now) else None
-
     def _deadline(self, trace: OpenTrace, wait: Wait, reason: Completeness) -> tuple[float, Completeness]:
         """When the trace closes if nothing more comes, and why."""
-        limits = self.limits
-        if wait is Wait.OPEN:
-            reason = Completeness.IDLE
-        if wait is Wait.COMPLETE:
-            idle_until = trace.touched + limits.decision_wait_s
-        else:
-            idle_until = trace.touched + (limits.decision_wait_partial_s if wait is Wait.PARTIAL else limits.idle_s)
-        aged = trace.created + limits.max_age_s
-        return (aged, Completeness.AGED) if aged < idle_until else (idle_until, reason)
+        quiet = trace.touched + getattr(self.limits, wait.value), Completeness.IDLE if wait is Wait.OPEN else reason
+        aged = trace.created + self.limits.max_age_s, Completeness.AGED
+        return aged if aged[0] < quiet[0] else quiet

@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import heapq
 import sys
-from array import array
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from contextlib import contextmanager
+from math import inf
+from typing import Final
 
-from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state, listed
-from otel_eval.assembly.parts import Parts
-from otel_eval.assembly.subtrees import Due, OpenTrace
+from otel_eval.assembly.closing import BufferCounts, Closing, Limits, Wait, closing_state, listed
+from otel_eval.assembly.kept_trees import Tombstones
+from otel_eval.assembly.subtrees import OpenTrace, SpanTrees
 from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
 
 ALL: Final = sys.maxsize
+_LOOKS: Final = 8  # in `decision_wait_detached_s`, at a trace in which spans arrive all the time
 
-_T = TypeVar("_T")
 _new_closed: Final = constructor(ClosedTrace)
-
-
-class Closing(NamedTuple):
-    """A trace that is closed and why, or the tops of those of its trees that are."""
-
-    trace_id: bytes
-    reason: Completeness
-    tops: tuple[bytes, ...] = ()
-
-    @classmethod
-    def of(cls, trace: ClosedTrace) -> Closing:
-        """The closing that gave this trace or part."""
-        return cls(trace.trace_id, trace.reason, trace.part.tops if trace.part else ())
 
 
 class TraceStore:
@@ -48,14 +33,18 @@ class TraceStore:
     def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] = lambda _: False) -> None:
         self.limits = limits or Limits()
         self.counts: Final = BufferCounts()
-        self._parts: Final = Parts(self.limits, self.counts, is_agent)
+        self._is_agent: Final = is_agent
+        self._gap_s: Final = max(self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _LOOKS)
         # Ordered: the first key of a plain dictionary whose first items were removed is found by a search past all of these.
         self._open = OrderedDict[bytes, OpenTrace]()
+        self._dormant = OrderedDict[bytes, OpenTrace]()  # without open spans; something of them is kept, or was
+        self._keeping = OrderedDict[bytes, OpenTrace]()  # of which parts are kept; the one that was handed over last is the last
         self._grace = OrderedDict[bytes, OpenTrace]()  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
         # The traces themselves are not in it: an entry may stay longer than its trace.
         self._checks: list[tuple[float, int, bytes]] = []
         self._ready = OrderedDict[bytes, tuple[OpenTrace, Completeness]]()  # closed, not yet handed over
+        self._ready_parts: list[ClosedTrace] = []  # of traces that stay open
         self._bytes = 0  # of what is open
         self._grace_bytes = 0  # of what is kept for late spans, and of parts of open traces
         self._backlog = 0  # of what is ready
@@ -76,31 +65,36 @@ class TraceStore:
             self.counts.late_given_up += 1
 
     def _traces(self) -> int:
-        return len(self._open) + len(self._grace) + len(self._parts.dormant)
+        return len(self._open) + len(self._grace) + len(self._dormant)
 
     def _give_up_part(self) -> bool:
         """Forget what is kept of the trace whose last part was handed over first; False if nothing is kept."""
-        parts = self._parts
-        trace_id = next(iter(parts.keeping or parts.dormant), None)
+        trace_id = next(iter(self._keeping or self._dormant), None)
         if trace_id is None:
             return False
-        trace = parts.keeping.pop(trace_id, None)
-        if trace is not None and trace.trees is not None:
-            self._resized(trace_id, trace, partial(trace.trees.give_up, trace))
-        if trace_id in parts.dormant:
-            self._bytes -= parts.dormant.pop(trace_id).size
+        trace = self._keeping.pop(trace_id, None)
+        if trace is not None:
+            self._give_up(trace_id, trace)
+        if trace_id in self._dormant:
+            self._bytes -= self._dormant.pop(trace_id).size
         return True
 
-    def _resized(self, trace_id: bytes, trace: OpenTrace, change: Callable[[], _T]) -> _T:
-        """Change a trace by its trees, and count what of it is open and what is kept from then on."""
+    def _give_up(self, trace_id: bytes, trace: OpenTrace) -> None:
+        """Forget what is kept of trees of a trace."""
+        if trace.trees is not None:
+            with self._resized(trace_id, trace):
+                trace.trees.give_up(trace)
+
+    @contextmanager
+    def _resized(self, trace_id: bytes, trace: OpenTrace) -> Iterator[None]:
+        """Count what of a trace is open and what is kept after its trees have changed it."""
         before, kept = trace.size, trace.kept_bytes
-        changed = change()
+        yield
         if trace.trees is not None and trace.trees.kept.final:
             self._final += [(trace_id, run) for run in trace.trees.kept.final]
             trace.trees.kept.final.clear()
         self._grace_bytes += trace.kept_bytes - kept
         self._bytes += (trace.size - trace.kept_bytes) - (before - kept)
-        return changed
 
     def _fits(self, size: int, traces: int) -> bool:
         """Whether so many bytes and open traces more are within the limits of what is open."""
@@ -123,8 +117,8 @@ class TraceStore:
         """Close a trace as a whole, what is kept of it included, unless a limit closes it: then that stays as it is."""
         if self._open.pop(trace_id, None) is not None:
             if trace.trees is not None:
-                change = trace.trees.give_up if reason is Completeness.OVERFLOW else trace.trees.open_all
-                self._resized(trace_id, trace, partial(change, trace))
+                with self._resized(trace_id, trace):
+                    (trace.trees.give_up if reason is Completeness.OVERFLOW else trace.trees.open_all)(trace)
                 trace.changed = trace.trees.changed(trace) if trace.changed is None else trace.changed
             self._ready[trace_id] = (trace, reason)
             self._bytes -= trace.size
@@ -149,8 +143,9 @@ class TraceStore:
         self._drop_from_grace(0, 0)
 
     def _expire(self, now: float) -> None:
-        for trace_id in _older(self._grace, now - self.limits.grace_period_s):
-            self._forget(trace_id, self._grace.pop(trace_id))
+        before = now - self.limits.grace_period_s
+        while self._grace and next(iter(self._grace.values())).touched <= before:
+            self._forget(*self._grace.popitem(last=False))
         self._tombstones.expire(now)
 
     def _rest(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
@@ -158,14 +153,75 @@ class TraceStore:
         if trace.frames:
             return True
         if self._open.pop(trace_id, None) is not None:
-            self._parts.dormant[trace_id] = trace
+            self._dormant[trace_id] = trace
         elif trace.kept_bytes == 0 and now >= trace.touched + self.limits.max_age_s:
             self.drop(trace_id)
-        return trace_id in self._parts.dormant
+        return trace_id in self._dormant
+
+    # ---------------------------------------- trees that are evaluated on their own
+
+    def _look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
+        """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""
+        with self._resized(trace_id, trace):
+            following = self._look_at_trees(trace_id, trace, now)
+        return following if following is None or self._rest(trace_id, trace, now) else None
+
+    def _look_at_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
+        trees = self._trees(trace, now)
+        if trees is None:
+            trace.look = now + self._gap_s if trace.touched + self.limits.decision_wait_s > now else inf
+            return None
+        if now < min(trace.look, trees.next_look) < inf:
+            return min(trace.look, trees.next_look)
+        due, following = trees.look(trace, now)
+        for reason, tops in due.items():
+            self._hand_over_trees(trace, Closing(trace_id, reason, tuple(tops)), now)
+        trace.look = now + self._gap_s if trace.frames else inf
+        end = inf if trace.frames else trace.touched + self.limits.max_age_s
+        following = min(following, end, trees.kept.next_end(), trace.look if due else inf)
+        trees.next_look = max(following, now + self._gap_s / _LOOKS)
+        return trees.next_look
+
+    def _trees(self, trace: OpenTrace, now: float) -> SpanTrees | None:
+        """The trees of a trace that has an agent span and no root."""
+        if not all(frame[0] for frame in trace.frames.values()):
+            return None
+        trees = self._trees_of(trace, now)
+        if not trees.has_agents(trace):
+            return None
+        if trace.changed is not None:  # it was closed as a whole before
+            trees.adopt(trace.frames.keys() - trace.changed)
+            trace.changed = None
+        return trees
+
+    def _trees_of(self, trace: OpenTrace, now: float) -> SpanTrees:
+        trace.trees = trace.trees or SpanTrees(self.limits, self.counts, self._is_agent, now)
+        return trace.trees
+
+    def _close_trees(self, closing: Closing, now: float) -> None:
+        """Close trees of an open trace; where none is named, all with an agent span, as no span that is open is an agent's."""
+        trace = self._open.get(closing.trace_id)
+        if trace is None:
+            return
+        with self._resized(closing.trace_id, trace):
+            trees = self._trees_of(trace, now) if closing.tops else self._trees(trace, now)
+            if trees is not None and not closing.tops:
+                trees.looked = now
+                closing = closing._replace(tops=trees.agent_trees(trace))
+            if trees is not None:
+                self._hand_over_trees(trace, closing, now)
+        self._rest(closing.trace_id, trace, now)
+
+    def _hand_over_trees(self, trace: OpenTrace, closing: Closing, now: float) -> None:
+        part = self._trees_of(trace, now).hand_over(trace, closing, now)
+        if part is not None:
+            self._ready_parts.append(part)
+            self._keeping[closing.trace_id] = trace
+            self._keeping.move_to_end(closing.trace_id)
 
     def _unclosed(self, trace_id: bytes) -> OpenTrace | None:
         """The trace of the id, if it is open or dormant."""
-        return self._open.get(trace_id) or self._parts.dormant.get(trace_id)
+        return self._open.get(trace_id) or self._dormant.get(trace_id)
 
     def _forget(self, trace_id: bytes, trace: OpenTrace) -> None:
         self._grace_bytes -= trace.size
@@ -177,21 +233,14 @@ class TraceStore:
     def close_again(self, trace_id: bytes, reason: Completeness, now: float, tops: tuple[bytes, ...] = ()) -> ClosedTrace | None:
         """Close a trace, or trees of it, as before a restart, even if it is not due; None if it is not here."""
         if tops:
-            return self._close_trees_again(trace_id, Due(tops, reason), now)
+            self._close_trees(Closing(trace_id, reason, tops), now)
+            return self._ready_parts.pop() if self._ready_parts else None
         if trace_id in self._open:
             self._set_ready(trace_id, self._open[trace_id], reason)
         if trace_id not in self._ready:
             return None
         self._ready[trace_id] = (self._ready[trace_id][0], reason)
         return self._hand_over(trace_id, now)
-
-    def _close_trees_again(self, trace_id: bytes, due: Due, now: float) -> ClosedTrace | None:
-        trace = self._open.get(trace_id)
-        if trace is None:
-            return None
-        self._resized(trace_id, trace, partial(self._parts.close, trace_id, trace, due, now))
-        self._rest(trace_id, trace, now)
-        return self._parts.ready.pop() if self._parts.ready else None
 
     def take_final(self) -> list[tuple[bytes, bytes]]:
         """Trace and run of those that were evaluated on their own and cannot turn out to lie inside another run; each once."""
@@ -201,9 +250,9 @@ class TraceStore:
     def give_up_dormant(self, trace_ids: Iterable[bytes]) -> None:
         """Forget what is kept of those of the traces that are dormant, because room is short where their spans are stored."""
         for trace_id in trace_ids:
-            trace = self._parts.dormant.get(trace_id)
+            trace = self._dormant.get(trace_id)
             if trace is not None and trace.trees is not None:
-                self._resized(trace_id, trace, partial(trace.trees.give_up, trace))
+                self._give_up(trace_id, trace)
                 self.counts.late_given_up += 1
 
     def remembered(self) -> Iterator[tuple[bytes, float]]:
@@ -217,8 +266,8 @@ class TraceStore:
 
     def drop(self, trace_id: bytes) -> None:
         """Forget what is held of a trace."""
-        trace = self._open.pop(trace_id, None) or self._parts.dormant.pop(trace_id, None)
-        self._parts.keeping.pop(trace_id, None)
+        trace = self._open.pop(trace_id, None) or self._dormant.pop(trace_id, None)
+        self._keeping.pop(trace_id, None)
         if trace is not None:
             self._bytes -= trace.size - trace.kept_bytes
             self._grace_bytes -= trace.kept_bytes
@@ -249,12 +298,12 @@ class TraceStore:
     def compact(self, now: float) -> None:
         """Free memory that only serves throughput; to be called while nothing arrives."""
         self._tombstones.compact(now)
-        if not self._open and not self._parts.dormant:
+        if not self._open and not self._dormant:
             self._checks = []
 
     def holds(self, trace_id: bytes) -> bool:
         """Whether spans of the trace are needed: it is open, waits for evaluation, or is kept for late spans."""
-        dormant = self._parts.dormant.get(trace_id)
+        dormant = self._dormant.get(trace_id)
         return self.is_undecided(trace_id) or trace_id in self._grace or (dormant is not None and dormant.kept_bytes > 0)
 
     def __len__(self) -> int:
@@ -304,7 +353,7 @@ class TraceStore:
     @property
     def is_empty(self) -> bool:
         """Whether no trace is held that has anything to wait for: an evaluation, a look, the end of the time for late spans."""
-        return not (self._checks or self._ready or self._parts.ready or self._grace)
+        return not (self._checks or self._ready or self._ready_parts or self._grace)
 
     def next_check(self) -> float | None:
         """The instant at which `due` next has something to look at, or None."""
@@ -318,59 +367,3 @@ def _closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTr
     evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
     logs = listed(trace.logs, trace.logs)
     return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.last_evaluations, None, released, evidence)
-
-
-def _older(traces: dict[bytes, OpenTrace], before: float) -> list[bytes]:
-    """The ids at the head of an ordered dictionary that were touched at or before an instant."""
-    ids = []
-    for trace_id, trace in traces.items():
-        if trace.touched > before:
-            break
-        ids.append(trace_id)
-    return ids
-
-
-_ID: Final = 16  # bytes of a trace id
-
-
-class Tombstones:
-    """Trace ids, each until an instant. Of more than `most`, recent or compacted, the oldest are forgotten."""
-
-    def __init__(self, most: int) -> None:
-        self._most: Final = most
-        self._recent = OrderedDict[bytes, float]()  # in the order in which they expire
-        self._ids = b""  # compacted ones in ascending order
-        self._until: array[float] = array("d")
-
-    def add(self, trace_id: bytes, until: float) -> None:
-        """Remember an id."""
-        self._recent[trace_id] = until
-        if len(self._recent) > self._most:
-            self._recent.popitem(last=False)
-
-    def holds(self, trace_id: bytes, now: float) -> bool:
-        """Whether the id was added and has not expired."""
-        if trace_id in self._recent or not self._ids:
-            return trace_id in self._recent
-        place = bisect_left(range(len(self._until)), trace_id, key=self._id)
-        return place < len(self._until) and self._id(place) == trace_id and self._until[place] > now
-
-    def _id(self, place: int) -> bytes:
-        return self._ids[place * _ID : (place + 1) * _ID]
-
-    def expire(self, now: float) -> None:
-        """Forget recent ids that have expired; amortised O(1)."""
-        while self._recent and (first := next(iter(self._recent.items())))[1] <= now:
-            del self._recent[first[0]]
-
-    def items(self) -> Iterator[tuple[bytes, float]]:
-        """Every id that is held, and until when; one that was added again may be given twice, the later instant last."""
-        yield from ((self._id(place), until) for place, until in enumerate(self._until))
-        yield from self._recent.items()
-
-    def compact(self, now: float) -> None:
-        """Move the recent ids into the block and forget expired ones: O(n log n)."""
-        kept = {trace_id: until for trace_id, until in self.items() if until > now}
-        latest = sorted(islice(sorted(kept, key=kept.__getitem__, reverse=True), self._most))
-        self._ids, self._until = b"".join(latest), array("d", map(kept.__getitem__, latest))
-        self._recent.clear()

@@ -47,6 +47,7 @@ class ForwardingRecords(Protocol):
         """Forward the rest."""
 
 
+@dataclass(slots=True, eq=False)
 class Recovery:
     """Fills a buffer from a journal; to be handed to `Pipeline.recover`.
 
@@ -58,23 +59,16 @@ class Recovery:
         revised: takes each report of a revision above 0, delivered or not.
     """
 
-    def __init__(
-        self,
-        durable: Durable,
-        deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None],
-        max_attributes: int = UNLIMITED,
-        resuming: ForwardingRecords | None = None,
-        revised: Callable[[Report], None] = lambda _: None,
-    ) -> None:
-        self._durable: Final = durable
-        self._max_attributes: Final = max_attributes
-        self._resuming: Final = resuming
-        self._deliver_to, self._revised = deliver, revised
-        self._unreadable = 0  # requests
-        # Not evaluated yet; each with a copy that keeps the results which it had before.
-        self._closed: Final[dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]]] = {}
-        self._pending: Final[dict[str, ClosedTrace]] = {}  # those copies, by the result that is still to come
-        self._reports: Final[dict[bytes, Report]] = {}  # not delivered
+    durable: Durable
+    deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None]
+    max_attributes: int = UNLIMITED
+    resuming: ForwardingRecords | None = None
+    revised: Callable[[Report], None] = lambda _: None
+    _unreadable: int = field(default=0, init=False)  # requests
+    # Not evaluated yet; each with a copy that keeps the results which it had before.
+    _closed: dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]] = field(default_factory=dict, init=False)
+    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)  # those copies, by the result still to come
+    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)  # not delivered
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
         """Replay the journal into the buffer; returns the traces that were closed and not evaluated."""
@@ -86,28 +80,28 @@ class Recovery:
             RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),
             RecordKind.TOMBSTONES: lambda entry: self._forget(buffer, entry.payload, now),
             RecordKind.PENDING_SPANS: self._hold,
-            RecordKind.FORWARDED: lambda entry: self._resuming.passed(entry.payload) if self._resuming else None,
+            RecordKind.FORWARDED: lambda entry: self.resuming.passed(entry.payload) if self.resuming else None,
         }
         for entry in self._records(buffer):
             if entry.kind in does:
                 does[entry.kind](entry)
         if self._unreadable:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
-        if damaged := self._durable.journal.recovery.damaged:
+        if damaged := self.durable.journal.recovery.damaged:
             _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
         for each in fields(buffer.counts):  # these count what comes from now on
             setattr(buffer.counts, each.name, 0)
-        exporters_of = self._durable.segment_refs.unacknowledged_by
-        self._deliver_to([(report, exporters_of(key)) for key, report in self._reports.items()])
-        if self._resuming:
-            self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
+        exporters_of = self.durable.segment_refs.unacknowledged_by
+        self.deliver([(report, exporters_of(key)) for key, report in self._reports.items()])
+        if self.resuming:
+            self.resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
         needed = {*self._closed, *(each.trace_id for each in self._pending.values())}
         closed = [trace for each in self._closed.values() for trace, _ in each]
-        return self._durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
+        return self.durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Every record, those within others too."""
-        for entry in self._durable.journal.replay():
+        for entry in self.durable.journal.replay():
             if entry.kind != RecordKind.MOVED:
                 yield entry
                 continue
@@ -115,28 +109,28 @@ class Recovery:
             # These records replace everything about the trace before.
             buffer.drop(trace_id)
             self._closed.pop(trace_id, None)
-            self._durable.segment_refs.moved(trace_id, entry.segment)
+            self.durable.segment_refs.moved(trace_id, entry.segment)
             for inner, content in records:
                 yield JournalRecord(entry.segment, inner, content, entry.end)
 
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         try:
             origin = origin_of(entry.payload)
-            batch = read_request(origin, self._max_attributes) if origin.signal != "metrics" else SpanBatch()
+            batch = read_request(origin, self.max_attributes) if origin.signal != "metrics" else SpanBatch()
         except (InputError, LookupError):
             self._unreadable += 1
             return
-        if self._resuming and is_forwarded(entry.payload):
-            self._resuming.took(entry, origin, batch)
+        if self.resuming and is_forwarded(entry.payload):
+            self.resuming.took(entry, origin, batch)
         items = (*batch.spans, *batch.logs)
-        self._durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
+        self.durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
         buffer.push_many(batch.spans, now)
         buffer.push_logs(batch.logs, now)
 
     def _hold(self, entry: JournalRecord) -> None:
-        if self._resuming:
+        if self.resuming:
             origin = RawRequest("traces", entry.payload)
-            self._resuming.took(entry, origin, read_traces(entry.payload), held=True)
+            self.resuming.took(entry, origin, read_traces(entry.payload), held=True)
 
     def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
         for trace_id, reason, tops in closed:
@@ -148,8 +142,8 @@ class Recovery:
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
         """Evaluated traces, by a record of the segment: note their pending results, and the reports still to be delivered."""
         for evaluated in traces:
-            if self._resuming:
-                self._resuming.evaluated(evaluated)
+            if self.resuming:
+                self.resuming.evaluated(evaluated)
             closed = None if evaluated.late else self._evaluated(evaluated)
             if closed is not None:
                 self._pending.update(dict.fromkeys(evaluated.pending, closed))
@@ -157,8 +151,8 @@ class Recovery:
                 for result in report.results:
                     self._pending.pop(result.result_id, None)
                 if report.revision:
-                    self._revised(report)
-                if (key := self._durable.expect_delivery(report, segment)) is not None:
+                    self.revised(report)
+                if (key := self.durable.expect_delivery(report, segment)) is not None:
                     self._reports[key] = report
 
     def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
@@ -172,13 +166,13 @@ class Recovery:
         return before
 
     def _deliver(self, payload: bytes) -> None:
-        segment_refs = self._durable.segment_refs
+        segment_refs = self.durable.segment_refs
         for key in segment_refs.acknowledge(*record_types.unpack_delivered(payload)):
             if not segment_refs.unacknowledged_by(key):
                 del self._reports[key]
 
     def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
-        ahead = self._durable.now() - now
+        ahead = self.durable.now() - now
         for trace_id, until in record_types.unpack_tombstones(payload):
             buffer.remember(trace_id, until - ahead)
 
@@ -191,14 +185,14 @@ class Recovery:
             for report in self._pending_of(trace, asking):
                 pending = tuple([each for each in report.pending if each.result_id in self._pending])
                 if pending:
-                    self._durable.await_results(trace.trace_id, pending)
+                    self.durable.await_results(trace.trace_id, pending)
                     again.append(replace(report, pending=pending))
-        return sorted(again, key=lambda each: -self._durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
+        return sorted(again, key=lambda each: -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
     def _pending_of(self, trace: ClosedTrace, asking: Engine) -> list[Report]:
         """The reports on a trace once more, without any scorer being called."""
-        evaluator, since_ns = self._durable.identity
-        stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
+        evaluator, since_ns = self.durable.identity
+        stamp = Stamp(evaluator, int(self.durable.now() * 1e9), since_ns)
         try:
             return asking.evaluate(trace, stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start

@@ -9,7 +9,7 @@ from cpu_time import is_in_proportion
 from made_spans import span
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.trace_store import Tombstones
+from otel_eval.assembly.kept_trees import Tombstones
 from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.otlp.schema import decode_all
 from otel_eval.otlp.spans import LOG_READER

@@ -7,10 +7,9 @@ missing. A server's or a worker's span may be open for hours, with one agent run
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -51,7 +50,7 @@ class EndedSpans:
     """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
     `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
-    we looked. `size`: bytes of the first `measured` spans. `counted`: so many of them wait.
+    we looked. `size`: bytes of the first `measured` spans. `counted`: so many of them wait. `draws`: 0, as none is taken out.
     """
 
     trace_id: int
@@ -62,6 +61,7 @@ class EndedSpans:
     size: int = 0
     measured: int = 0
     counted: int = 0
+    draws: int = 0
 
     @classmethod
     def detached(
@@ -90,12 +90,6 @@ class EndedSpans:
         return cls(trace_id, spans, "detached", below)
 
 
-class DetachRequest(NamedTuple):
-    """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
-
-    entry: LiveTrace | None = None
-
-
 class LiveTrace:
     """A trace with a span that has not ended.
 
@@ -106,8 +100,8 @@ class LiveTrace:
     more spans than so many call for a look; below 0 every further span is dropped.
 
     Bytes: `size` is what the first `measured` of `spans` take; `draws` counts how often spans were taken out. `live_size` is
-    what the `live_measured` open spans took when they were measured, which happens again at `live_due`. `asked`: a
-    `DetachRequest` for it is queued, because of its bytes.
+    what the `live_measured` open spans took when they were measured, which happens again at `live_due`. `asked`: it is on
+    its way to the worker, too, which looks for spans that can be handed over.
     """
 
     __slots__ = (
@@ -137,54 +131,6 @@ def is_relevant(span: Any) -> bool:
     """Whether a span is to be looked at: sampled, and not one that we emitted."""
     scope = span.instrumentation_scope
     return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
-
-
-class Backlog:
-    """What is on its way to the worker: traces that may be closed, and spans that were given over.
-
-    Args:
-        limits: how much may wait.
-        lock: held by the caller of `put`, `take` and `is_full`.
-    """
-
-    def __init__(self, limits: InProcessLimits, lock: RLock) -> None:
-        self._limits, self._lock = limits, lock
-        self._count = 0
-        self._unmeasured: Final[deque[EndedSpans]] = deque()
-        self.size = 0  # bytes, as far as they are measured
-
-    def is_full(self, count: int) -> bool:
-        """Whether so many spans more may not wait."""
-        return self._count + count > self._limits.max_waiting_spans or self.size > self._limits.max_waiting_bytes
-
-    def put(self, item: LiveTrace | EndedSpans) -> None:
-        """The spans of a trace, or those that were given over, wait."""
-        item.counted = len(item.spans)
-        self._count += item.counted
-        self.size += item.size
-        if isinstance(item, EndedSpans) and item.measured < item.counted:
-            self._unmeasured.append(item)
-
-    def take(self, item: LiveTrace | EndedSpans) -> None:
-        """They do no longer, if they did."""
-        if item.counted:
-            self._count -= item.counted
-            self.size -= item.size
-            item.counted = 0
-
-    def unmeasured(self) -> Iterator[EndedSpans]:
-        """What was given over and has spans that were not measured, each once."""
-        while self._unmeasured:
-            handed = self._unmeasured.popleft()
-            if handed.counted:
-                yield handed
-
-    def add_size(self, item: LiveTrace | EndedSpans, size: int) -> None:
-        """Spans that were not measured take so many bytes."""
-        with self._lock:
-            item.size += size
-            if item.counted:
-                self.size += size
 
 
 _AGENT: Final = -1

@@ -49,13 +49,13 @@ class SpanMemoryLimiter:
                 self._measure(entry)
             if 8 * abs(len(entry.open) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
                 self._measure_live(entry, now)
-        waiting = self._recorder.waiting
-        for handed in waiting.unmeasured():
-            waiting.add_size(handed, _sizes(islice(handed.spans, handed.measured, None)))
+        for handed in self._recorder.unmeasured():
+            fresh = handed.spans[handed.measured :]
+            self._recorder.add_size(handed, handed.draws, len(fresh), _sizes(fresh))
         self._cut_off(entries)
         self._relieve([each for each in entries if not each.queued and not each.closed])
         self.warn_of_drops()
-        self.held_bytes = sum(map(_held, entries)) + waiting.size
+        self.held_bytes = sum(map(_held, entries)) + self._recorder.waiting_bytes
         self._reserve(self.held_bytes)
         self._pace()
 

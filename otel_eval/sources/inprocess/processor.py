@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import SpanFrame, SpanReader
-from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader, move_to_front, neighbours, pipeline_of
@@ -204,12 +204,9 @@ class InProcessSource(SpanProcessor):
     def _is_agents(self, span: Any) -> bool:
         return self._is_agent(SdkSpanReader(span), _scope_name(span))
 
-    def _serve(self, item: LiveTrace | EndedSpans | DetachRequest) -> None:
+    def _serve(self, item: LiveTrace | EndedSpans) -> None:
         """On the worker: hand the spans of a queued trace over to the pipeline, or look for runs that can be detached."""
         if self._inactive:
-            return
-        if isinstance(item, DetachRequest):
-            self._recorder.look(item)
             return
         handed = self._recorder.take(item)
         if handed is None:
@@ -232,7 +229,8 @@ class InProcessSource(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Have every trace that is over scored and its results delivered; False if not all was in time."""
         deadline = time.monotonic() + timeout_millis / 1000
-        self._worker.put(DetachRequest())
+        for entry in self._recorder.entries():
+            self._recorder.ask(entry)
         drained = self._worker.drain(timeout_millis / 1000)  # twice, as what is found is put after the first
         drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
         # A provider that we flush may be the one that flushes us: the second time round there is nothing left to do.

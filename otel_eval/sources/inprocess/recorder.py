@@ -12,8 +12,8 @@ closing stood. A span is handed over by the thread that takes it out of the dequ
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from threading import RLock
@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import Backlog, DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
@@ -32,7 +32,8 @@ class Recorder:
     """The hot path.
 
     Args:
-        put: takes a `LiveTrace` that may be closed now, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
+        put: takes a `LiveTrace` that may be closed now or is asked for, or `EndedSpans`; must neither block nor raise
+            (`SimpleQueue.put`).
         began: called with the first span of each new trace, on the caller's thread.
         is_agent: whether a span is an agent's; asked on the worker. A trace without one is handed over as a whole.
         many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
@@ -41,7 +42,7 @@ class Recorder:
     def __init__(
         self,
         limits: InProcessLimits,
-        put: Callable[[LiveTrace | EndedSpans | DetachRequest], None],
+        put: Callable[[LiveTrace | EndedSpans], None],
         began: Callable[[Any], None],
         is_agent: Callable[[Any], bool] = lambda _: False,
         many: Callable[[], None] = lambda: None,
@@ -55,12 +56,15 @@ class Recorder:
         self._room = self._limit // 2
         self.reset(put)
 
-    def reset(self, put: Callable[[LiveTrace | EndedSpans | DetachRequest], None]) -> None:
+    def reset(self, put: Callable[[LiveTrace | EndedSpans], None]) -> None:
         """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
         self._put = put
-        self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
+        self._lock = (
+            RLock()
+        )  # guards closing: `closed`, leaving _traces, what waits, counts. Reentrant: a finalizer may end a span
         self._traces: dict[int, LiveTrace] = {}
-        self.waiting = Backlog(self.limits, self._lock)
+        self._waiting_spans = self.waiting_bytes = 0  # of what is on its way to the worker; bytes as far as they are measured
+        self._unmeasured: deque[EndedSpans] = deque()
         self.call_after(MANY_SPANS)
         self._down = False
         self._since_ns = time.time_ns()
@@ -179,7 +183,7 @@ class Recorder:
             self._cut(entry)
         elif len(entry.spans) > entry.room:
             entry.room = self._limit
-            self._put(DetachRequest(entry))
+            self.ask(entry)
         if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
@@ -189,12 +193,32 @@ class Recorder:
         with self._lock:
             if entry.queued or entry.closed:
                 return
-            if self.waiting.is_full(len(entry.spans)):
+            if self._is_full(len(entry.spans)):
                 self.close(entry, "closed")  # which drops it
                 return
             entry.queued = True
-            self.waiting.put(entry)
-            self._put(entry)
+            self._queue(entry)
+
+    def _is_full(self, count: int) -> bool:
+        """Whether so many spans more may not wait for the worker."""
+        limits = self.limits
+        return self._waiting_spans + count > limits.max_waiting_spans or self.waiting_bytes > limits.max_waiting_bytes
+
+    def _queue(self, item: LiveTrace | EndedSpans) -> None:
+        """Have the spans of a trace that may be closed, or spans that were given over, wait for the worker."""
+        item.counted = len(item.spans)
+        self._waiting_spans += item.counted
+        self.waiting_bytes += item.size
+        if isinstance(item, EndedSpans) and item.measured < item.counted:
+            self._unmeasured.append(item)
+        self._put(item)
+
+    def _unqueue(self, item: LiveTrace | EndedSpans) -> None:
+        """They wait no longer, if they did."""
+        if item.counted:
+            self._waiting_spans -= item.counted
+            self.waiting_bytes -= item.size
+            item.counted = 0
 
     def _late(self, entry: LiveTrace, span: ReadableSpan) -> None:
         with self._lock:
@@ -223,14 +247,18 @@ class Recorder:
     # ------------------------------------------------------------------ for the worker
 
     def take(self, entry: LiveTrace | EndedSpans) -> EndedSpans | None:
-        """The spans that were put, or those of a trace that was, unless one of its spans is open again."""
+        """The spans that were put, or those of a trace that was, unless one of its spans is open again or it was asked for."""
         if isinstance(entry, EndedSpans):
             with self._lock:
-                self.waiting.take(entry)
+                self._unqueue(entry)
             return entry
+        if not entry.queued:
+            entry.asked = False
+            self._detach(entry, time.monotonic())
+            return None
         entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
         with self._lock:
-            self.waiting.take(entry)
+            self._unqueue(entry)
             if entry.closed:
                 return None
             entry.closed = True  # before looking at `open`, too: a span that starts meanwhile sees it
@@ -253,22 +281,18 @@ class Recorder:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
-        self.waiting.take(entry)
+        self._unqueue(entry)
         size, measured = entry.size, entry.measured
         entry.forget_size()
         why = "overflow" if entry.cut else why
         return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
     def _hand(self, handed: EndedSpans) -> None:
-        if self.waiting.is_full(len(handed.spans)):
-            self._drop(handed)
+        if self._is_full(len(handed.spans)):
+            self.counts["traces_dropped"] += 1
+            self.counts["spans_dropped"] += len(handed.spans)
         elif handed.spans:
-            self.waiting.put(handed)
-            self._put(handed)
-
-    def _drop(self, handed: EndedSpans) -> None:
-        self.counts["traces_dropped"] += 1
-        self.counts["spans_dropped"] += len(handed.spans)
+            self._queue(handed)
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
@@ -294,12 +318,6 @@ class Recorder:
         elif entry.spans and now - entry.still_since >= self.limits.idle_s:
             with self._lock:
                 self._hand(self._drawn(entry, "idle"))
-
-    def look(self, item: DetachRequest) -> None:
-        """Give over what has ended of one trace, or of all, and lies below no open agent."""
-        for entry in (item.entry,) if item.entry else self.entries():
-            entry.asked = False
-            self._detach(entry, time.monotonic())
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
         """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
@@ -329,18 +347,26 @@ class Recorder:
         self._many_spans = spans
         self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # an item for each
 
-    def add_size(self, entry: LiveTrace, draws: int, count: int, size: int) -> None:
-        """So many spans of a trace were measured, unless spans were taken out of it since `draws` was read."""
+    def unmeasured(self) -> Iterator[EndedSpans]:
+        """What was given over, waits, and has spans that were not measured, each once."""
+        while self._unmeasured:
+            handed = self._unmeasured.popleft()
+            if handed.counted:
+                yield handed
+
+    def add_size(self, item: LiveTrace | EndedSpans, draws: int, count: int, size: int) -> None:
+        """So many more of the spans were measured, unless spans were taken out since `draws` was read."""
         with self._lock:
-            if entry.draws == draws:
-                entry.measured += count
-                self.waiting.add_size(entry, size)
+            if item.draws == draws:
+                item.measured += count
+                item.size += size
+                self.waiting_bytes += size if item.counted else 0
 
     def ask(self, entry: LiveTrace) -> None:
-        """Have what has ended of a trace given over as "detached" if it can be, because of its bytes."""
+        """Have what has ended of a trace given over as "detached" if it can be, without waiting for the next sweep."""
         if not entry.asked and len(entry.spans) != entry.looked:
             entry.asked = True
-            self._put(DetachRequest(entry))
+            self._put(entry)
 
     def give_over(self, entry: LiveTrace) -> None:
         """Give over what has ended of a trace, because of `max_bytes`; what is open stays known."""

@@ -185,7 +185,7 @@ def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptu
     assert counts["held_bytes"] < 0.8 * MIB
     served.set()
     source.force_flush()
-    assert source._recorder.waiting.size == 0
+    assert source._recorder.waiting_bytes == 0
     source.shutdown()
     assert len(warnings(caplog, "raise it", "traces.max_bytes")) == 1
 
@@ -254,13 +254,13 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
     recorder.close(entry, "aged")
     late = end(recorder, root, 10_000)
     limiter.look()
-    assert recorder.waiting.size == size_of(late) + ORDER
+    assert recorder.waiting_bytes == size_of(late) + ORDER
     assert late.measured == 2  # once by this test
     (handed,) = put
     assert isinstance(handed, EndedSpans)
     recorder.take(handed)
     limiter.look()
-    assert recorder.waiting.size == limiter.held_bytes == 0
+    assert recorder.waiting_bytes == limiter.held_bytes == 0
 
 
 def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Recorder):

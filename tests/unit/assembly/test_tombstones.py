@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_spans import span
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.trace_store import Tombstones
+from otel_eval.assembly.kept_trees import Tombstones
 
 
 def of(number: int) -> bytes:
