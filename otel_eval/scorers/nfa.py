@@ -13,6 +13,9 @@ from itertools import count, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from otel_eval.model import Skipped
+from otel_eval.scorers.base_scorer import NoScore
+
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
 _EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the word, longest first
@@ -20,10 +23,6 @@ _EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the 
 
 class PatternTooLarge(Exception):
     """A pattern needs more states than are allowed."""
-
-
-class TooManyOrders(Exception):
-    """More calls ran together than can be tried in every order."""
 
 
 class Edit(NamedTuple):
@@ -93,7 +92,7 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
     """The fewest edits that make the names fit, over every order that the batches allow.
 
     Raises:
-        TooManyOrders: a batch holds too many different calls to try every order.
+        NoScore: a batch holds too many different calls to try every order.
     """
     if accepts(automaton, names):
         return Fit((), len(names))
@@ -154,7 +153,7 @@ def _match(
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """How many of each name are used, from none to all; each after those it can come from."""
     if prod(number + 1 for number in most) > _MOST_VECTORS:
-        raise TooManyOrders
+        raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
     # The first varies fastest: of equally good words, the order decides which is taken.
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 

@@ -99,7 +99,7 @@ class Aligner:
         """The heaviest alignment in the order of both sides, or the heaviest assignment.
 
         Raises:
-            NotRecorded: arguments or results are compared that a same-named call did not record.
+            NoScore: arguments or results are compared that a same-named call did not record.
             TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
         """
         criterion, expected = self._criterion, self._criterion.words

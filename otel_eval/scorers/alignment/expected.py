@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors, unknown_keys
-from otel_eval.model import UNRECORDED, Unnamed
+from otel_eval.model import UNRECORDED, Skipped, Unnamed
 from otel_eval.scorers.alignment.lcs import Prepared, prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
+from otel_eval.scorers.base_scorer import NoScore
 from otel_eval.scorers.parameters import STRING, Schema, invalid_value, with_schema
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 
@@ -173,10 +174,6 @@ def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
 PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree
 
 
-class NotRecorded(Exception):
-    """A same-named call did not record what the expectation names; the message names it and its position."""
-
-
 Word = tuple[str, Hashable, Hashable]
 """A call as its name, and its arguments and result as far as they are compared; two are equal if the calls are."""
 ANY: Final = object()
@@ -299,7 +296,7 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
     """See that calls of the expected names recorded what is compared of them.
 
     Raises:
-        NotRecorded: one did not.
+        NoScore: one did not; the text names it and its position.
     """
     by_name: dict[str, list[tuple[int, Any]]] = {}
     for at, call in enumerate(calls):
@@ -308,8 +305,12 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
     for name, fields in criterion.required:
         for at, call in by_name.get(name, ()):
             if fields.arguments and call.arguments is UNRECORDED:
-                raise NotRecorded(f"arguments of {name} (call {at}) not recorded")
+                raise _not_recorded(f"arguments of {name} (call {at})")
             if fields.names and type(call.arguments) is Unnamed:
-                raise NotRecorded(f"names of the arguments of {name} (call {at}) not recorded")
+                raise _not_recorded(f"names of the arguments of {name} (call {at})")
             if fields.result and call.result is UNRECORDED:
-                raise NotRecorded(f"result of {name} (call {at}) not recorded")
+                raise _not_recorded(f"result of {name} (call {at})")
+
+
+def _not_recorded(what: str) -> NoScore:
+    return NoScore(Skipped(f"{what} not recorded", reason="not_recorded"))

@@ -13,7 +13,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed, elapsed_ns
-from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE, FieldsRead, passed_size, spend, text_size
+from otel_eval.scorers.base_scorer import NoScore, too_large
+from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, FieldsRead, passed_size, spend, text_size
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
 
@@ -24,18 +25,6 @@ _NS_PER_MS: Final = 1_000_000
 
 REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference": "no_reference"}
 """Why a result is skipped for want of these; of anything else that was not recorded the reason is `not_recorded`."""
-
-
-class Unavailable(Exception):
-    """A value that an expression reads was not recorded or is too large; the message names it.
-
-    Attributes:
-        reason: the `SkipReason` of the result.
-    """
-
-    def __init__(self, message: str, reason: SkipReason = "not_recorded") -> None:
-        super().__init__(message)
-        self.reason: Final[SkipReason] = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +80,7 @@ def bind(reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDE
         reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
 
     Raises:
-        Unavailable: they are too large.
+        NoScore: they are too large.
     """
     values: dict[str, Any] = {}
     contents: list[Any] = []
@@ -213,7 +202,7 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         gathers: whether lists are built from them.
 
     Raises:
-        Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
+        NoScore: they are too many, too long, too deep, or lists are too long to build lists from.
     """
     level = contents
     room, characters, clean = MOST_VALUES - len(level), MOST_CHARACTERS, True
@@ -222,11 +211,11 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
             limit = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
-            raise Unavailable(f"{TOO_LARGE}: more than {limit}", "too_large")
+            raise NoScore(too_large(f"more than {limit}"))
         if not below:
             return values if clean else _plain(values)
         level = below
-    raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels", "too_large")
+    raise NoScore(too_large(f"nested deeper than {_DEEPEST} levels"))
 
 
 def is_fitting(value: Any, *, gathers: bool) -> bool:
@@ -234,7 +223,7 @@ def is_fitting(value: Any, *, gathers: bool) -> bool:
     spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
     try:
         return bool(fitting({"": value}, [value], gathers=gathers))
-    except Unavailable:
+    except NoScore:
         return False
 
 
@@ -274,7 +263,7 @@ def _keys_of(each: dict[Any, Any]) -> str:
 def _refuse_long(items: Sequence[Any]) -> None:
     """Lists that are built from a list cost the square of its length."""
     if len(items) > MOST_GATHERED:
-        raise Unavailable(f"{TOO_LARGE}: a list of {len(items)} items", "too_large")
+        raise NoScore(too_large(f"a list of {len(items)} items"))
 
 
 _BEYOND: Final = 2**63
@@ -316,7 +305,7 @@ def plain_value(found: Any, *, heavy: bool) -> Any:
         heavy: whether it may take much more in Python, so that it must be converted piece by piece.
 
     Raises:
-        Unavailable: it is too large, too many or too deep.
+        NoScore: it is too large, too many or too deep.
     """
     return _ValueConverter().of(found, 0) if heavy else found.plain_value()
 
@@ -330,7 +319,7 @@ class _ValueConverter:
         self._values -= 1
         self._characters -= len(value) if isinstance(value, str) else 0
         if depth > _DEEPEST or self._values < 0 or self._characters < 0:
-            raise Unavailable(f"{TOO_LARGE}: what the expression gives", "too_large")
+            raise NoScore(too_large("what the expression gives"))
         if isinstance(value, list):
             return [self.of(each, depth + 1) for each in value]
         if isinstance(value, dict):

@@ -20,8 +20,9 @@ from operator import or_
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
-from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Program, combined
-from otel_eval.scorers.cel.binding import REASONS, Unavailable
+from otel_eval.scorers.base_scorer import NoScore, prefixed
+from otel_eval.scorers.cel import ExpressionEvaluator, Program, combined
+from otel_eval.scorers.cel.binding import REASONS
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_as_data, failed
@@ -195,10 +196,8 @@ def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) ->
     """The value, or why there is none, as `Skipped` or `Failed`: no expression gives one of these."""
     try:
         value = evaluation.of(program)
-    except Unavailable as unavailable:
-        return Skipped(f"{node.name}: {unavailable}", reason=unavailable.reason)
-    except InvalidExpression as invalid:
-        return Failed("ExpressionError", f"{node.name}: {invalid}")
+    except NoScore as ended:
+        return prefixed(ended.outcome, f"{node.name}: ", {})
     if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
         return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
     return value
@@ -308,7 +307,7 @@ class CompiledTree:
             return None  # to try it would mostly be for nothing
         try:
             found = evaluation.of(self.program)
-        except (Unavailable, InvalidExpression):
+        except NoScore:
             evaluation.renew()
             return None
         return None if found == _UNDECIDED else self.ways[found]
