@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import TooLarge
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment import Aligner
-from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, calls, criterion_of, names
+from otel_eval.scorers.alignment import Alignment
+from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, calls, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
 from otel_eval.scorers.parameters import STRINGS, flag, invalid_value, one_of, optional, reads, with_schema
@@ -81,7 +81,7 @@ class Matching(BaseScorer):
             raise ConfigError(
                 "expected: missing; list the expected calls, or name the attribute that does: reference: my.expected"
             )
-        self._set("criterion", criterion_of(self.expected, self.compared) if self.expected else None)
+        self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
 
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """What is compared with the expectation."""
@@ -92,14 +92,13 @@ class Matching(BaseScorer):
         criterion = self._criterion(trajectory)
         visits, match = self.compared_calls(trajectory), self.match
         wanted, made, any_order = len(criterion.expectation.calls), len(visits), match == "any_order"
-        aligner = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
         try:
-            alignment = aligner.heaviest(any_order=any_order)
+            alignment = Alignment(criterion, visits, any_order=any_order, concurrency=self.concurrency == "respect")
         except TooLarge:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
         value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
-        return Finding(value, *aligner.explained(alignment, content=self.include_content))
+        return Finding(value, *alignment.explained(content=self.include_content))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""
@@ -113,7 +112,7 @@ class Matching(BaseScorer):
         if isinstance(found, Skipped):
             raise NoScore(found)
         try:
-            return criterion_of(self.read_reference(found), self.compared)
+            return Criterion(self.read_reference(found), self.compared)
         except ConfigError as error:
             assert self.reference is not None, "there is one or the other"
             raise NoScore(_unusable(error, self.reference.place_of(trajectory))) from None
