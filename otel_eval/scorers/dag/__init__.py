@@ -18,7 +18,7 @@ from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import bind
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
-from otel_eval.scorers.dag.resolve import nodes, outcomes
+from otel_eval.scorers.dag.resolve import CoverageSearch, nodes
 from otel_eval.scorers.dag.walk import (
     CompiledTree,
     NodeAnswer,
@@ -29,7 +29,6 @@ from otel_eval.scorers.dag.walk import (
     compile_tree,
     finished,
     instruction_of,
-    plan_of,
     shown_of,
     walk,
 )
@@ -107,8 +106,8 @@ class Dag(AskingScorer):
         made = self.nodes
         problems = self._misplaced()
         if not problems:
-            self._set("plan", plan_of(made, self.root))
-            problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
+            self._set("plan", TreePlan(made, self.root))
+            problems = [f"nodes.{problem}" for problem in CoverageSearch(self.plan).problems]
         problems += self._lacking()
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
