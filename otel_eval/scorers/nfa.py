@@ -128,26 +128,20 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, 
                 chain = (Edit("delete", name, position), chain)
             _improve(after, state, cost + _EDIT * len(deleted), chain)
         if len(deleted) > len(batch) - sum(map(len, (places[name] for name in useful))):
-            _match(automaton, _closed(automaton, reached, batch.start), vector, useful, places, layers)
+            unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
+            closed = _closed(automaton, reached, batch.start)
+            for at, target, cost, chain in _matches(automaton, closed, unused):
+                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
+                _improve(layers.setdefault(further, {}), target, cost, chain)
     return after
 
 
-def _match(
-    automaton: NFA,
-    closed: _Costs,
-    vector: tuple[int, ...],
-    useful: Sequence[str],
-    places: dict[str, list[int]],
-    layers: dict[tuple[int, ...], _Costs],
-) -> None:
-    """Use one more call of each name that is not used up."""
-    index = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
+def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Chain]]:
+    """Use one more call of each name that is not used up: its number, the state, what it costs and the edits."""
     for state, (cost, chain) in closed.items():
         for name, target in automaton.named[state]:
-            at = index.get(name)
-            if at is not None:
-                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
-                _improve(layers.setdefault(further, {}), target, cost - 1, chain)
+            if name in unused:
+                yield unused[name], target, cost - 1, chain
 
 
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:

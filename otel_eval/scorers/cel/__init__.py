@@ -16,7 +16,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.cel.binding import REASONS, Bindings, bind, fitting, is_fitting, is_unicode, plain_value
+from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, extension, extensions, read
@@ -317,7 +317,7 @@ class Expression(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Evaluate it."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
-        value = ExpressionEvaluator(bind(self.expression.reading, trajectory, found)).of(self.expression)
+        value = ExpressionEvaluator(Bindings(self.expression.reading, trajectory, found)).of(self.expression)
         if not isinstance(value, bool | int | float):
             return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
         return Finding(float(value), _written(self.expression.source, value))

@@ -7,7 +7,6 @@ decides alone. Sizes and depths are limited, since the evaluator follows values 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -27,25 +26,49 @@ REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference
 """Why a result is skipped for want of these; of anything else that was not recorded the reason is `not_recorded`."""
 
 
-@dataclass(frozen=True, slots=True)
 class Bindings:
-    """Variables of one run.
+    """The variables of one run that an expression looks at.
+
+    Args:
+        reading: what it looks at; nothing else is bound.
+        trajectory: the run.
+        reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
 
     Attributes:
         values: by name; a name that is not there was not recorded.
         reading: what they were made for.
-        of: the run they are of.
-        no_reference: why there is none, if there is none.
+
+    Raises:
+        NoScore: they are too large.
     """
 
-    values: Mapping[str, Any]
-    reading: FieldsRead = field(repr=False)
-    of: Trajectory = field(repr=False)
-    no_reference: str = field(default="", repr=False)
+    def __init__(self, reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> None:
+        self.reading, self._run = reading, trajectory
+        values: dict[str, Any] = {}
+        contents: list[Any] = []
+        if reading.run:
+            values["run"] = _run(trajectory, reading)
+            contents += values["run"].values()
+        if "calls" in reading.names and not trajectory.calls_unknown:
+            columns = {name: _COLUMNS[name](trajectory) for name in reading.calls}
+            values["calls"] = _rows([*columns], [*columns.values()], len(trajectory.calls))
+            contents += chain.from_iterable([columns[name] for name in _ANYTHING & reading.calls])
+            if "name" in columns:
+                contents.append("".join(columns["name"]))
+            if reading.gathers:
+                _refuse_long(values["calls"])
+        no_reference = (
+            reference.text if isinstance(reference, Skipped) else "reference not recorded" if reference is UNRECORDED else ""
+        )
+        if "reference" in reading.names and not no_reference:
+            values["reference"] = reference
+            contents.append(reference)
+        self._no_reference = no_reference
+        self.values = fitting(values, contents, gathers=reading.gathers)
 
     def without(self, variable: str) -> str:
         """Why there is no such variable, or "" if it is none that is bound."""
-        return {"calls": "calls not recorded", "reference": self.no_reference}.get(variable, "")
+        return {"calls": "calls not recorded", "reference": self._no_reference}.get(variable, "")
 
     def missing(self, key: str, reading: FieldsRead) -> str:
         """What was not recorded if looking at the field `key` failed, or "" if everything of that name was.
@@ -54,52 +77,20 @@ class Bindings:
             key: the field.
             reading: what the expression looks at.
         """
+        calls = self._run.calls
         if key in reading.run and key not in self.values.get("run", ()):
             return f"run.{key} not recorded"
-        if key in reading.attributes and key not in self.of.attributes:
+        if key in reading.attributes and key not in self._run.attributes:
             return f"attribute {key} not recorded"
         if key == "message" and "error" in reading.calls:
             return "message of an error not recorded"
         if key in reading.calls:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
-                    return f"{key} of {tool(self.of.calls[at].name)} ({at}) not recorded"
-        elif any(
-            _is_silent(call, field) for field in ("arguments", "result") if field in reading.calls for call in self.of.calls
-        ):
+                    return f"{key} of {tool(calls[at].name)} ({at}) not recorded"
+        elif any(_is_silent(call, field) for field in ("arguments", "result") if field in reading.calls for call in calls):
             return f"{key} of some call not recorded"
         return ""
-
-
-def bind(reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> Bindings:
-    """The variables that an expression looks at.
-
-    Args:
-        reading: what it looks at; nothing else is bound.
-        trajectory: the run.
-        reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
-
-    Raises:
-        NoScore: they are too large.
-    """
-    values: dict[str, Any] = {}
-    contents: list[Any] = []
-    if reading.run:
-        values["run"] = _run(trajectory, reading)
-        contents += values["run"].values()
-    if "calls" in reading.names and not trajectory.calls_unknown:
-        columns = {name: _COLUMNS[name](trajectory) for name in reading.calls}
-        values["calls"] = _rows([*columns], [*columns.values()], len(trajectory.calls))
-        contents += chain.from_iterable([columns[name] for name in _ANYTHING & reading.calls])
-        if "name" in columns:
-            contents.append("".join(columns["name"]))
-        if reading.gathers:
-            _refuse_long(values["calls"])
-    missing = "reference not recorded" if reference is UNRECORDED else reference.text if isinstance(reference, Skipped) else ""
-    if "reference" in reading.names and not missing:
-        values["reference"] = reference
-        contents.append(reference)
-    return Bindings(fitting(values, contents, gathers=reading.gathers), reading, trajectory, missing)
 
 
 def _run(run: Trajectory, reading: FieldsRead) -> dict[str, Any]:

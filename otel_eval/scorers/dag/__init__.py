@@ -15,7 +15,7 @@ from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajec
 from otel_eval.scorers.base_scorer import Finding, Requirements, prefixed, private_copy
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
-from otel_eval.scorers.cel.binding import bind
+from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.dag.resolve import CoverageSearch, nodes
@@ -173,7 +173,7 @@ class Dag(AskingScorer):
             answer = await answered(self.judge, node, self.prompt_for(node, data), data)
             return NodeAnswer(answer.value) if isinstance(answer, NodeAnswer) and not self.include_content else answer
 
-        evaluation = ExpressionEvaluator(bind(self.reading, trajectory, found))
+        evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, found))
         walked = self.compiled and self.compiled.walked(evaluation)
         return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
 
