@@ -98,17 +98,18 @@ class Clients:
         return client
 
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
-        from otel_eval.judges.client import ClientSettings, JudgeClient  # deferred: it loads asyncio
+        from otel_eval.judges.client import JudgeClient  # deferred: it loads asyncio
 
         same = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
         tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
-        endpoint = ClientSettings(**same, key=key, timeout_s=given.timeout, tls=tls)
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
-        more: dict[str, Any] = {"count": partial(self._count, judge=name)} if self._count else {}
+        more: dict[str, Any] = {"read_key": lambda: key}
+        if self._count:
+            more["count"] = partial(self._count, judge=name)
         if given.api_key_file:
             read, kept = partial(_key, given, where), "the key read before stays in use"
             more["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
-        return JudgeClient(endpoint, **more)
+        return JudgeClient(**same, timeout_s=given.timeout, tls=tls, **more)
 
 
 _used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)

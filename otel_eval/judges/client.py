@@ -28,34 +28,6 @@ from otel_eval.judges.endpoint import (
 from otel_eval.retry import retry_after_s, suppress_tracing
 from otel_eval.scorers.judge import JudgeError, parse_reply
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """An OpenAI-compatible chat endpoint.
-
-    Attributes:
-        base_url: the URL that `/chat/completions` is added to.
-        model: the model's name there.
-        key: the API key, never shown; None for none.
-        timeout_s: how long one attempt may take.
-        retries: attempts after the first one.
-        per_minute: attempts in any minute, or None.
-        cache: answers that are remembered.
-        parameters: further fields of each request, such as a temperature.
-        tls: whom to trust and which certificate to show; None: the system's authorities and no certificate.
-    """
-
-    base_url: str
-    model: str
-    key: str | None = field(default=None, repr=False)
-    timeout_s: float = 60.0
-    retries: int = 2
-    per_minute: int | None = None
-    cache: int = 1000
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    tls: SSLContext | None = None
-
-
 _MOST_BYTES: Final = 2**20  # of a response
 _FORM_UNKNOWN: Final = (400, 422)  # what endpoints say to a form they do not know
 _COME_AGAIN: Final = (408, 409, 425, 429)
@@ -81,37 +53,47 @@ class _Question:
     attempts: int = 0
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class JudgeClient:
-    """Asks an endpoint; one client that all scorers share, with one budget and one cache.
+    """Asks an OpenAI-compatible chat endpoint; one client that all scorers share, with one budget and one cache.
 
     Connections belong to the event loop on which they are made and end with it.
 
-    Args:
-        endpoint: where to ask.
-        read_key: gives the API key for each attempt; by default it is the endpoint's.
+    Attributes:
+        base_url: the URL that `/chat/completions` is added to.
+        model: the model's name there.
+        read_key: gives the API key for each attempt, which is never shown; None for none.
+        timeout_s: how long one attempt may take.
+        retries: attempts after the first one.
+        per_minute: attempts in any minute, or None.
+        cache: answers that are remembered.
+        parameters: further fields of each request, such as a temperature.
+        tls: whom to trust and which certificate to show; None: the system's authorities and no certificate.
         count: raises a count by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one of a
             question), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
     """
 
-    def __init__(
-        self,
-        endpoint: ClientSettings,
-        *,
-        read_key: Callable[[], str | None] | None = None,
-        count: Callable[..., None] = lambda *_, **__: None,
-    ) -> None:
-        self._endpoint: Final = endpoint
-        self._read_key: Final = read_key or (lambda: endpoint.key)
-        self._count: Final = count
+    base_url: str
+    model: str
+    read_key: Callable[[], str | None] = lambda: None
+    timeout_s: float = 60.0
+    retries: int = 2
+    per_minute: int | None = None
+    cache: int = 1000
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tls: SSLContext | None = None
+    count: Callable[..., None] = lambda *_, **__: None
+
+    def __post_init__(self) -> None:
         self._retired = False
-        self._closing: Final[set[asyncio.Task[None]]] = set()
-        self._limits: Final = RateLimiter(endpoint.per_minute, endpoint.retries)
-        self._cache: Final = AnswerCache(endpoint.cache)
-        self._forms: Final = ResponseFormats()
-        self._held: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop]] = WeakKeyDictionary()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._limits = RateLimiter(self.per_minute, self.retries)
+        self._cache = AnswerCache(self.cache)
+        self._forms = ResponseFormats()
+        self._held: WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"Client({redacted(self._endpoint.base_url)!r}, {self._endpoint.model!r})"
+        return f"Client({redacted(self.base_url)!r}, {self.model!r})"
 
     async def __call__(self, prompt: str) -> str:
         """The answer as the model wrote it.
@@ -128,17 +110,17 @@ class JudgeClient:
         Raises:
             JudgeError: there is none.
         """
-        asked = json.dumps([self._endpoint.model, schema, prompt], sort_keys=True)
+        asked = json.dumps([self.model, schema, prompt], sort_keys=True)
         key = blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         question = _Question(key, prompt, schema)
-        if not self._endpoint.cache:
+        if not self.cache:
             return await self._answer(question)
         answer = self._cache.get(key)
         if answer is not None:
-            self._count("judges.cache_hits")
+            self.count("judges.cache_hits")
             return answer
         shared = (await self._on_loop()).shared
-        return await shared.once(key, lambda: self._answer(question), lambda: self._count("judges.cache_hits"))
+        return await shared.once(key, lambda: self._answer(question), lambda: self.count("judges.cache_hits"))
 
     async def _answer(self, question: _Question) -> str:
         reply = await self._formed(question)
@@ -184,11 +166,11 @@ class JudgeClient:
     async def _attempt(self, question: _Question, more: Mapping[str, Any]) -> str:
         import openai
 
-        self._count("judges.attempts")
+        self.count("judges.attempts")
         if question.attempts:
-            self._count("judges.retries")
+            self.count("judges.retries")
         question.attempts += 1
-        limit_s = self._endpoint.timeout_s
+        limit_s = self.timeout_s
         with suppress_tracing():
             try:
                 async with asyncio.timeout(limit_s):
@@ -207,9 +189,9 @@ class JudgeClient:
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
         tokens = tokens_of(completion)
         for kind, amount in tokens.items():
-            self._count("judges.tokens", amount, type=kind)
+            self.count("judges.tokens", amount, type=kind)
         if not tokens:
-            self._count("judges.responses_without_usage")
+            self.count("judges.responses_without_usage")
 
     async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
         held = await self._on_loop()
@@ -221,10 +203,10 @@ class JudgeClient:
             self._close_unused(asyncio.get_running_loop())
 
     async def _received(self, client: Any, prompt: str, more: Mapping[str, Any]) -> bytes:
-        fields = {**self._endpoint.parameters, **more}
+        fields = {**self.parameters, **more}
         messages = [{"role": "user", "content": prompt}]
         asking = client.chat.completions.with_streaming_response.create(
-            model=self._endpoint.model, messages=messages, extra_body=fields, extra_headers=_headers(self._read_key())
+            model=self.model, messages=messages, extra_body=fields, extra_headers=_headers(self.read_key())
         )
         body = bytearray()
         async with asking as response:
@@ -254,7 +236,7 @@ class JudgeClient:
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            holding = _opened(self._endpoint)  # ends with the loop, which closes what is left of it
+            holding = _opened(self)  # ends with the loop, which closes what is left of it
             held = self._held[loop] = _OnLoop(await anext(holding), holding)
         return held
 
@@ -264,16 +246,16 @@ class _Refused(JudgeError):
         super().__init__("judge_refused", f"the judge refused: HTTP status {status}", status)
 
 
-async def _opened(endpoint: ClientSettings) -> AsyncGenerator[Any, None]:
+async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
     import openai
 
     client = openai.AsyncOpenAI(
-        api_key=endpoint.key or "none",
-        base_url=endpoint.base_url,
-        timeout=endpoint.timeout_s,
+        api_key="none",  # each request brings its own
+        base_url=judge.base_url,
+        timeout=judge.timeout_s,
         max_retries=0,  # ours share a budget
         http_client=openai.DefaultAsyncHttpxClient(
-            follow_redirects=False, verify=endpoint.tls or True, event_hooks={"response": [_without_complaints]}
+            follow_redirects=False, verify=judge.tls or True, event_hooks={"response": [_without_complaints]}
         ),
     )
     client._platform = "Unknown"  # else a thread is started to find out, which an interpreter that ends cannot

@@ -89,6 +89,25 @@ def _where(details: Mapping[Any, Any]) -> str:
     return ""
 
 
+class NoScore(Exception):
+    """Ends a scorer without a score; every scorer's frame makes the outcome of it.
+
+    Attributes:
+        outcome: why there is none.
+    """
+
+    def __init__(self, outcome: Skipped | Failed) -> None:
+        super().__init__(outcome.text if isinstance(outcome, Skipped) else outcome.message)
+        self.outcome = outcome
+
+
+def prefixed(outcome: Skipped | Failed, where: str, details: Mapping[str, Any]) -> Skipped | Failed:
+    """The outcome of a part as that of the whole: where it comes from stands before its text; the details are the whole's."""
+    if isinstance(outcome, Skipped):
+        return Skipped(f"{where}{outcome.text}", details, outcome.reason)
+    return replace(outcome, message=f"{where}{outcome.message}", details=details)
+
+
 def too_large(why: str) -> Skipped:
     """The outcome where the evaluation of a trace takes more steps than it may."""
     return Skipped(f"too large: {why}", reason="too_large")
@@ -253,7 +272,11 @@ class BaseScorer:
         return ()
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Measure a trajectory whose evidence is complete and whose calls are filtered."""
+        """Measure a trajectory whose evidence is complete and whose calls are filtered.
+
+        Raises:
+            NoScore: there is nothing to measure, or no way to.
+        """
         raise NotImplementedError
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
@@ -263,6 +286,8 @@ class BaseScorer:
             return skipped
         try:
             return self.to_outcome(self.find(trajectory if self._takes_all else self.select_calls(trajectory)))
+        except NoScore as ended:
+            return ended.outcome
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import TooLarge
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment import Aligner
-from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, NotRecorded, calls, criterion_of, names
+from otel_eval.scorers.alignment import Alignment
+from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, calls, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
 from otel_eval.scorers.parameters import STRINGS, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
@@ -81,7 +81,7 @@ class Matching(BaseScorer):
             raise ConfigError(
                 "expected: missing; list the expected calls, or name the attribute that does: reference: my.expected"
             )
-        self._set("criterion", criterion_of(self.expected, self.compared) if self.expected else None)
+        self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
 
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """What is compared with the expectation."""
@@ -89,38 +89,33 @@ class Matching(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Align, weigh and explain."""
-        criterion = self._criterion(trajectory) if self.reference else self.criterion
-        if not isinstance(criterion, Criterion):
-            assert criterion is not None, "there is one or the other"
-            return criterion
+        criterion = self._criterion(trajectory)
         visits, match = self.compared_calls(trajectory), self.match
         wanted, made, any_order = len(criterion.expectation.calls), len(visits), match == "any_order"
-        aligner = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
         try:
-            alignment = aligner.heaviest(any_order=any_order)
-        except NotRecorded as unrecorded:
-            return Skipped(str(unrecorded), reason="not_recorded")
+            alignment = Alignment(criterion, visits, any_order=any_order, concurrency=self.concurrency == "respect")
         except TooLarge:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
         value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
-        return Finding(value, *aligner.explained(alignment, content=self.include_content))
+        return Finding(value, *alignment.explained(content=self.include_content))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""
         return value
 
-    def _criterion(self, trajectory: Trajectory) -> Criterion | Skipped | Failed:
-        assert self.reference is not None, "asked only where there is one"
-        found = self.reference.of(trajectory)
-        if isinstance(found, Failed):
-            return found
+    def _criterion(self, trajectory: Trajectory) -> Criterion:
+        """The run's own expectation, prepared; the inline one where it has none."""
+        found = self.reference.of(trajectory) if self.reference else None
+        if self.criterion is not None and (found is None or isinstance(found, Skipped)):
+            return self.criterion
         if isinstance(found, Skipped):
-            return found if self.criterion is None else self.criterion
+            raise NoScore(found)
         try:
-            return criterion_of(self.read_reference(found), self.compared)
+            return Criterion(self.read_reference(found), self.compared)
         except ConfigError as error:
-            return _unusable(error, self.reference.place_of(trajectory))
+            assert self.reference is not None, "there is one or the other"
+            raise NoScore(_unusable(error, self.reference.place_of(trajectory))) from None
 
     def read_reference(self, value: Any) -> Expectation:
         """A run's own expectation.

@@ -13,6 +13,9 @@ from itertools import count, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from otel_eval.model import Skipped
+from otel_eval.scorers.base_scorer import NoScore
+
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
 _EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the word, longest first
@@ -20,10 +23,6 @@ _EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the 
 
 class PatternTooLarge(Exception):
     """A pattern needs more states than are allowed."""
-
-
-class TooManyOrders(Exception):
-    """More calls ran together than can be tried in every order."""
 
 
 class Edit(NamedTuple):
@@ -93,7 +92,7 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
     """The fewest edits that make the names fit, over every order that the batches allow.
 
     Raises:
-        TooManyOrders: a batch holds too many different calls to try every order.
+        NoScore: a batch holds too many different calls to try every order.
     """
     if accepts(automaton, names):
         return Fit((), len(names))
@@ -129,32 +128,26 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, 
                 chain = (Edit("delete", name, position), chain)
             _improve(after, state, cost + _EDIT * len(deleted), chain)
         if len(deleted) > len(batch) - sum(map(len, (places[name] for name in useful))):
-            _match(automaton, _closed(automaton, reached, batch.start), vector, useful, places, layers)
+            unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
+            closed = _closed(automaton, reached, batch.start)
+            for at, target, cost, chain in _matches(automaton, closed, unused):
+                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
+                _improve(layers.setdefault(further, {}), target, cost, chain)
     return after
 
 
-def _match(
-    automaton: NFA,
-    closed: _Costs,
-    vector: tuple[int, ...],
-    useful: Sequence[str],
-    places: dict[str, list[int]],
-    layers: dict[tuple[int, ...], _Costs],
-) -> None:
-    """Use one more call of each name that is not used up."""
-    index = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
+def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Chain]]:
+    """Use one more call of each name that is not used up: its number, the state, what it costs and the edits."""
     for state, (cost, chain) in closed.items():
         for name, target in automaton.named[state]:
-            at = index.get(name)
-            if at is not None:
-                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
-                _improve(layers.setdefault(further, {}), target, cost - 1, chain)
+            if name in unused:
+                yield unused[name], target, cost - 1, chain
 
 
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """How many of each name are used, from none to all; each after those it can come from."""
     if prod(number + 1 for number in most) > _MOST_VECTORS:
-        raise TooManyOrders
+        raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
     # The first varies fastest: of equally good words, the order decides which is taken.
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
-from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.model import Trajectory
 from otel_eval.scorers.alignment.partial_order import parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
-from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, TooManyOrders, fewest_edits
+from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
 from otel_eval.scorers.parameters import STRING, check_keys, count, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, plural, seen, tool
@@ -201,14 +201,11 @@ class TrajectoryPattern(BaseScorer):
         """Calls, also of the tools of the pattern."""
         return Requirements(tools=ToolNames(optional=tuple(sorted(self.pattern.names))))
 
-    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+    def find(self, trajectory: Trajectory) -> Finding:
         """Search the nearest word."""
         calls = trajectory.calls
         ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else parallel_groups(calls)
-        try:
-            fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)
-        except TooManyOrders:
-            return Skipped("too many calls ran together to try every order", reason="too_large")
+        fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)
         longest = len(calls) + fit.length
         edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
         value = (longest - len(edits)) / longest if longest else 1.0

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.alignment.partial_order import is_timed
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
 from otel_eval.scorers.parameters import STRING, count, invalid_value, optional, positive, reads, text, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, seen, tool
@@ -99,12 +98,9 @@ class TimeCost(BaseScorer):
         """By the elapsed time."""
         return bool(found.details["elapsed_ms"] <= self.max_ms)
 
-    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+    def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
-        elapsed = self._elapsed_ns(trajectory)
-        if isinstance(elapsed, Skipped):
-            return elapsed
-        elapsed_ms = elapsed / _NS_PER_MS
+        elapsed_ms = self._elapsed_ns(trajectory) / _NS_PER_MS
         value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
@@ -112,35 +108,29 @@ class TimeCost(BaseScorer):
         named = {} if self.of in _WHAT else {"seen": seen(trajectory.calls)}
         return Finding(value, explained, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
 
-    def _elapsed_ns(self, trajectory: Trajectory) -> int | Skipped:
+    def _elapsed_ns(self, trajectory: Trajectory) -> int:
         if self.of == "run":
-            start, end = trajectory.start_ns, trajectory.end_ns
-            if start is None or end is None or start == end == 0:
-                return Skipped("no time recorded for the run", reason="not_recorded")
-            return end - start if end >= start else Skipped("the run ended before it started", reason="not_recorded")
+            start, end = _interval(trajectory, "the run")
+            return end - start
         calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]
+        if not calls and self.of in _WHAT:
+            raise NoScore(Skipped("no tool call"))
         if not calls:
-            if self.of in _WHAT:
-                return Skipped("no tool call")
-            return Skipped(f"no call of {tool(self.of)}", {"seen": seen(trajectory.calls)})
-        intervals = _intervals(calls)
-        if isinstance(intervals, Skipped):
-            return intervals
+            raise NoScore(Skipped(f"no call of {tool(self.of)}", {"seen": seen(trajectory.calls)}))
+        intervals = [_interval(call, f"a call of {tool(call.name)}") for call in calls]
         return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
 
 
 _WHAT: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
 
 
-def _intervals(calls: Sequence[ToolCall]) -> list[Interval] | Skipped:
-    intervals = []
-    for call in calls:
-        if call.start_ns is None or call.end_ns is None or not is_timed(call):
-            return Skipped(f"no time recorded for a call of {tool(call.name)}", reason="not_recorded")
-        if call.end_ns < call.start_ns:
-            return Skipped(f"a call of {tool(call.name)} ended before it started", reason="not_recorded")
-        intervals.append((call.start_ns, call.end_ns))
-    return intervals
+def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:
+    start, end = timed.start_ns, timed.end_ns
+    if start is None or end is None or start == end == 0:
+        raise NoScore(Skipped(f"no time recorded for {what}", reason="not_recorded"))
+    if end < start:
+        raise NoScore(Skipped(f"{what} ended before it started", reason="not_recorded"))
+    return start, end
 
 
 _OF_A_CALL: Final = ("name", "arguments", "result", "error", "call_id", "span_id", "start_ns", "end_ns", "agent_path")

@@ -16,7 +16,7 @@ from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.globs import glob_matcher
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
 from otel_eval.scorers.parameters import STRINGS, count, each_of, flag, invalid_value, one_of, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
@@ -129,10 +129,7 @@ class Precedence(BaseScorer):
             place = list(range(len(calls)))
         broken, explained = [], []
         for rule in self.rules:
-            breaking = _breaking(rule, calls, place)
-            if isinstance(breaking, Skipped):
-                return breaking
-            if breaking:
+            if breaking := _breaking(rule, calls, place):
                 broken.append({"rule": rule.written, "calls": breaking})
                 explained.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
         held = len(self.rules) - len(broken)
@@ -140,7 +137,7 @@ class Precedence(BaseScorer):
         return Finding(held / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
-def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int] | Skipped:
+def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int]:
     """The positions of the calls that break a rule."""
     first = [position for position, call in enumerate(calls) if rule.a(call.name)]
     second = [position for position, call in enumerate(calls) if rule.b(call.name)]
@@ -159,7 +156,7 @@ def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) 
 
 def _unanswered(
     rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int], first: Sequence[int], second: Sequence[int]
-) -> list[int] | Skipped:
+) -> list[int]:
     """The calls of `first` that no later one of `second` answers in time."""
     # Positions are in order of start, so the places of groups rise, and bisection finds the first later call.
     places = [place[position] for position in second]
@@ -169,7 +166,7 @@ def _unanswered(
         return lost
     asked = [position for position in first if after[position] < len(second)]
     if not all(is_timed(calls[position]) for position in (*asked, *second[after[asked[0]] :])):
-        return Skipped(f"no time recorded for a call that {rule.written!r} asks about", reason="not_recorded")
+        raise NoScore(Skipped(f"no time recorded for a call that {rule.written!r} asks about", reason="not_recorded"))
     starts = [calls[position].start_ns or 0 for position in second]
     earliest = list(accumulate(reversed(starts), min))[::-1]  # of each and those after it
     late = [position for position in asked if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]
@@ -190,13 +187,13 @@ class IdenticalCalls(BaseScorer):
         """Arguments, unless they are ignored."""
         return Requirements(needs=frozenset(() if self.ignore_arguments else {"arguments"}))
 
-    def keys_of(self, calls: Sequence[ToolCall]) -> list[Hashable] | Skipped:
+    def keys_of(self, calls: Sequence[ToolCall]) -> list[Hashable]:
         """What makes calls identical."""
         if self.ignore_arguments:
             return [call.name for call in calls]
         unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
         if any(call.arguments is UNRECORDED or (call.name in unnamed and type(call.arguments) is not Unnamed) for call in calls):
-            return Skipped("arguments not recorded", reason="not_recorded")
+            raise NoScore(Skipped("arguments not recorded", reason="not_recorded"))
         return [(call.name, hashable(call.arguments)) for call in calls]
 
 
@@ -221,11 +218,8 @@ class RedundantCalls(IdenticalCalls):
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
-        keys = self.keys_of(calls)
-        if isinstance(keys, Skipped):
-            return keys
         first: dict[Hashable, int] = {}
-        earlier = [first.setdefault(key, position) for position, key in enumerate(keys)]
+        earlier = [first.setdefault(key, position) for position, key in enumerate(self.keys_of(calls))]
         repeated = [[position, before] for position, before in enumerate(earlier) if before != position]
         explained = f"{len(repeated)} of {len(calls)} calls repeat an earlier one"
         if repeated:
@@ -271,10 +265,7 @@ class LoopDetection(IdenticalCalls):
         calls = trajectory.calls
         loops = self._loops([call.name for call in calls])
         if loops and not self.ignore_arguments:
-            keys = self.keys_of(calls)
-            if isinstance(keys, Skipped):
-                return keys
-            loops = self._loops(keys)
+            loops = self._loops(self.keys_of(calls))
         loops_found = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
         explained = [
             f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))} {loop.times} times in a row "

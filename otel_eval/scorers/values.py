@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr, unknown_keys
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer
+from otel_eval.scorers.base_scorer import BaseScorer, NoScore
 from otel_eval.scorers.parameters import STRING, invalid_value, text, with_schema
 
 Agreement = Callable[[Any, Any], float]
@@ -194,7 +194,11 @@ class Reference:
         return None if self.records is None or value is None else text_of(value)
 
     def of(self, trajectory: Trajectory) -> Any:
-        """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
+        """The reference, decoded; or `Skipped` where there is none.
+
+        Raises:
+            NoScore: the dataset is no use.
+        """
         value = trajectory.attributes.get(self.key, UNRECORDED)
         if self.records is None:
             return _none(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
@@ -204,7 +208,7 @@ class Reference:
         if record is None:
             return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
-            return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
+            raise NoScore(Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"))
         found = decode_json(record.get(self.field))
         return _none(self._no(f"its record has no {self.field}")) if found is None else found
 

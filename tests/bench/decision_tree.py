@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from otel_eval import create_scorer
 from otel_eval.model import Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.cel.binding import bind
+from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.dag import Dag
 from otel_eval.testing import call, trajectory
 
@@ -81,7 +81,7 @@ def main() -> None:
     for calls in (2, 5, 20):
         run = run_of(calls)
         assert scorer(run).value == 1, scorer(run)  # type: ignore[union-attr]
-        values = bind(scorer.reading, run).values
+        values = Bindings(scorer.reading, run).values
 
         def alone(values: Any = values) -> None:
             activation = programs[0]._environment.Activation(values)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum
 from typing import Any, Final
 
@@ -30,33 +29,6 @@ from otel_eval.scorers.tool_names import listed, listed_names, plural, shortened
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
 Calls = list[tuple[str, int]]  # names and positions
 _MOST_CONTENT: Final = 400
-
-
-@dataclass(slots=True)  # not frozen: each run makes some, at a third of the cost
-class Alignment:
-    """Expected and actual calls in pairs.
-
-    Attributes:
-        pairs: (expected, actual), in order of expectation.
-        weights: what each pair weighs; None where names alone are compared: each weighs 1.
-        weight: their sum.
-        missing, extra: names and positions of expected and actual calls in no pair, but for misplaced ones.
-        misplaced: pairs of an expected call that is missing and an extra one that agrees in all but its place.
-    """
-
-    pairs: Pairs
-    weights: list[float] | None
-    weight: float
-    missing: Calls
-    extra: Calls
-    misplaced: Pairs
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every call is in a pair that weighs 1, so that both sides are equal in some order that the groups allow."""
-        if self.missing or self.extra or self.misplaced:
-            return False
-        return self.weights is None or all(weight == 1 for weight in self.weights)
 
 
 def _left_over(names: Sequence[str], paired: Collection[int]) -> Calls:
@@ -77,40 +49,63 @@ def _values(call: Any) -> dict[str, Any]:
 _MOST_STEPS: Final = 600_000  # about a tenth of a second
 
 
-class Aligner:
-    """Expected calls against those of one run.
+class Alignment:
+    """Expected calls and those of one run in pairs: the heaviest alignment, or assignment, that there is.
 
     Args:
         criterion: the expected calls.
         visits: the actual calls, in order.
+        any_order: pairs them in any order, else in the order of both sides.
         concurrency: lets calls that could not have known of one another come in any order.
+
+    Attributes:
+        pairs: (expected, actual), in order of expectation.
+        weights: what each pair weighs; None where names alone are compared: each weighs 1.
+        weight: their sum.
+        missing, extra: names and positions of expected and actual calls in no pair, but for misplaced ones.
+        misplaced: pairs of an expected call that is missing and an extra one that agrees in all but its place.
+
+    Raises:
+        NoScore: arguments or results are compared that a same-named call did not record.
+        TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
     """
 
-    def __init__(self, criterion: Criterion, visits: Sequence[TimedCall], *, concurrency: bool) -> None:
-        self._criterion = criterion
-        self._visits = visits
-        self._names = [visit.name for visit in visits]
-        # None: calls follow one another.
-        self._batches = None if not concurrency or is_sequential(visits) else parallel_groups(visits)
-        self._words: Sequence[Any] | None = self._names
+    def __init__(self, criterion: Criterion, visits: Sequence[TimedCall], *, any_order: bool, concurrency: bool) -> None:
+        self._criterion, self._visits, self._any_order = criterion, visits, any_order
+        self._names = names = [visit.name for visit in visits]
+        # None: calls follow one another, or their order does not matter.
+        is_parallel = concurrency and not any_order and not is_sequential(visits)
+        self._batches = parallel_groups(visits) if is_parallel else None
+        self._words: Sequence[Any] | None = names
         self._relation: Relation | None = None  # where words do not decide
+        self.pairs = pairs = self._heaviest()
+        self.weights = [self._weight(row, column) for row, column in pairs] if criterion.weighed else None
+        self.weight = float(len(pairs)) if self.weights is None else fsum(self.weights)
+        paired = dict(pairs)
+        missing, extra = _left_over(criterion.names, paired), _left_over(names, {*paired.values()})
+        # Where no pair is aligned, none agrees.
+        self.misplaced = self._misplaced(missing, extra) if pairs and missing and extra and not any_order else []
+        if self.misplaced:
+            rows, columns = map(set, zip(*self.misplaced, strict=True))
+            missing, extra = [each for each in missing if each[1] not in rows], [each for each in extra if each[1] not in columns]
+        self.missing, self.extra = missing, extra
 
-    def heaviest(self, *, any_order: bool) -> Alignment:
-        """The heaviest alignment in the order of both sides, or the heaviest assignment.
+    @property
+    def is_exact(self) -> bool:
+        """Whether every call is in a pair that weighs 1, so that both sides are equal in some order that the groups allow."""
+        if self.missing or self.extra or self.misplaced:
+            return False
+        return self.weights is None or all(weight == 1 for weight in self.weights)
 
-        Raises:
-            NotRecorded: arguments or results are compared that a same-named call did not record.
-            TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
-        """
-        criterion, expected = self._criterion, self._criterion.words
+    def _heaviest(self) -> Pairs:
+        criterion, expected, any_order = self._criterion, self._criterion.words, self._any_order
         if criterion.plain and expected is not None and expected.masks.keys().isdisjoint(self._names):
-            return self._alignment([], any_order=True)  # no call has an expected name
+            return []  # no call has an expected name
         # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
-        batches = self._batches
-        one_by_one = (batches is None or len(batches) == len(self._visits)) and not criterion.nested
+        one_by_one = (self._batches is None or len(self._batches) == len(self._visits)) and not criterion.nested
         sequential = any_order or one_by_one
         if sequential and self._all_equal():
-            return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
+            return [(at, at) for at in range(len(self._visits))]
         if not criterion.plain:
             check_recorded(criterion, self._visits)
             self._words = None if expected is None else words_of(criterion, self._visits)
@@ -118,8 +113,8 @@ class Aligner:
             equal = _assigned_words(expected.names, self._words) if any_order else common(expected, self._words)
             # Equal calls weigh 1, the most a pair can: if they pair all of the shorter side, no partial agreement adds anything.
             if criterion.decisive or len(equal) == min(len(self._words), len(expected.names)):
-                return self._alignment(equal, any_order=any_order)
-        return self._alignment(self._by_relation(any_order=any_order), any_order=any_order)
+                return equal
+        return self._by_relation()
 
     def _all_equal(self) -> bool:
         """Whether calls and arguments are the expected ones, one by one: the usual case, found without hashing."""
@@ -129,15 +124,15 @@ class Aligner:
         wanted = criterion.expectation.calls
         return criterion.plain or [call.arguments for call in wanted] == [visit.arguments for visit in self._visits]  # type: ignore[union-attr]
 
-    def _by_relation(self, *, any_order: bool) -> Pairs:
+    def _by_relation(self) -> Pairs:
         criterion, columns, work = self._criterion, len(self._visits), Steps(_MOST_STEPS)
         relation = self._relation = self._equal_words() or relation_of(criterion, self._visits, self._words, work)
         groups, batches = criterion.expectation.groups, self._batches or [range(at, at + 1) for at in range(columns)]
         if relation.rows is None:
-            if any_order:
+            if self._any_order:
                 return assign_masks(relation.masks, columns, work)
             return align_masks_in_order(relation.masks, columns, groups, batches, work)
-        if any_order:
+        if self._any_order:
             return assign_kinds(relation.rows, relation.alike, work)
         return align_in_order(relation.rows, groups, batches, work=work)
 
@@ -148,17 +143,6 @@ class Aligner:
             return None
         masks = prepare(self._words).masks
         return Relation([masks.get(word, 0) for word in expected.names], None)
-
-    def _alignment(self, pairs: Pairs, *, any_order: bool) -> Alignment:
-        weights = [self._weight(row, column) for row, column in pairs] if self._criterion.weighed else None
-        weight = float(len(pairs)) if weights is None else fsum(weights)
-        paired = dict(pairs)
-        missing, extra = _left_over(self._criterion.names, paired), _left_over(self._names, {*paired.values()})
-        misplaced = [] if any_order or not missing or not extra else self._misplaced(missing, extra)
-        if misplaced:
-            rows, columns = map(set, zip(*misplaced, strict=True))
-            missing, extra = [each for each in missing if each[1] not in rows], [each for each in extra if each[1] not in columns]
-        return Alignment(pairs, weights, weight, missing, extra, misplaced)
 
     def _weight(self, row: int, column: int) -> float:
         return 1.0 if self._relation is None or self._relation.rows is None else self._relation.rows[row][column]
@@ -179,41 +163,41 @@ class Aligner:
                 pairs.append((row, column))
         return pairs
 
-    def explained(self, alignment: Alignment, *, content: bool) -> Reasons:
-        """Explanation and details of an alignment.
+    def explained(self, *, content: bool) -> Reasons:
+        """Explanation and details.
 
         With `content` arguments and results of what is not matched, or only in part, are shown as well.
         """
-        pairs, weights, misplaced, names = alignment.pairs, alignment.weights, alignment.misplaced, self._names
+        pairs, weights, misplaced, names = self.pairs, self.weights, self.misplaced, self._names
         text = f"{len(pairs)} of {plural(len(self._criterion.names), 'expected call')} matched"
-        if partial := alignment.weight < len(pairs):
-            text += f" (agreement {alignment.weight:.3g})"
-        if alignment.missing:
-            text += f"; missing: {listed(alignment.missing)}"
-        if alignment.extra:
-            text += f"; extra: {listed(alignment.extra)}"
+        if partial := self.weight < len(pairs):
+            text += f" (agreement {self.weight:.3g})"
+        if self.missing:
+            text += f"; missing: {listed(self.missing)}"
+        if self.extra:
+            text += f"; extra: {listed(self.extra)}"
         if misplaced:
             text += f"; out of order: {listed([(names[column], column) for _, column in misplaced])}"
         details: dict[str, Any] = {
             "matched": [[*pair] for pair in pairs],
-            "missing": [{"tool": name, "expected": row} for name, row in alignment.missing],
-            "extra": [{"tool": name, "actual": column} for name, column in alignment.extra],
+            "missing": [{"tool": name, "expected": row} for name, row in self.missing],
+            "extra": [{"tool": name, "actual": column} for name, column in self.extra],
             "misplaced": [{"tool": names[column], "expected": row, "actual": column} for row, column in misplaced],
             "seen": listed_names(set(names)),
         }
         if weights is not None:
             details["matched"] = [[row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)]
-        if content and (partial or alignment.missing or alignment.extra or misplaced):
-            details["content"] = self._content(alignment)
+        if content and (partial or self.missing or self.extra or misplaced):
+            details["content"] = self._content()
             text += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
         return text, details
 
-    def _content(self, alignment: Alignment) -> list[dict[str, Any]]:
+    def _content(self) -> list[dict[str, Any]]:
         wanted, visits = self._criterion.expectation.calls, self._visits
-        partial = [pair for pair, weight in zip(alignment.pairs, alignment.weights or (), strict=False) if weight < 1]
+        partial = [pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1]
         shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
-        shown += [{"expected": row, **_values(wanted[row])} for _, row in alignment.missing]
-        return shown + [{"actual": column, "found": _values(visits[column])} for _, column in alignment.extra]
+        shown += [{"expected": row, **_values(wanted[row])} for _, row in self.missing]
+        return shown + [{"actual": column, "found": _values(visits[column])} for _, column in self.extra]
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:

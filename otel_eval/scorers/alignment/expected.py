@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors, unknown_keys
-from otel_eval.model import UNRECORDED, Unnamed
-from otel_eval.scorers.alignment.lcs import Prepared, prepare
+from otel_eval.model import UNRECORDED, Skipped, Unnamed
+from otel_eval.scorers.alignment.lcs import prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
+from otel_eval.scorers.base_scorer import NoScore
 from otel_eval.scorers.parameters import STRING, Schema, invalid_value, with_schema
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 
@@ -173,10 +174,6 @@ def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
 PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree
 
 
-class NotRecorded(Exception):
-    """A same-named call did not record what the expectation names; the message names it and its position."""
-
-
 Word = tuple[str, Hashable, Hashable]
 """A call as its name, and its arguments and result as far as they are compared; two are equal if the calls are."""
 ANY: Final = object()
@@ -195,9 +192,8 @@ class Fields:
 _NO_FIELDS: Final = Fields()
 
 
-@dataclass(frozen=True, slots=True)
 class Criterion:
-    """An expectation, prepared to be compared in one way.
+    """An expectation, prepared to be compared in one way with any number of runs.
 
     Attributes:
         names: of the expected calls.
@@ -213,48 +209,23 @@ class Criterion:
         whole: whether every expected call names arguments that are compared, and none a result that is.
     """
 
-    expectation: Expectation
-    comparison: Comparison
-    names: list[str]
-    nested: bool
-    each: tuple[Fields, ...]
-    required: tuple[tuple[str, Fields], ...]
-    fields: Mapping[str, Fields]
-    keys: list[Word] | None
-    words: Prepared | None
-    decisive: bool
-    plain: bool
-    weighed: bool
-    whole: bool
-
-
-def criterion_of(expectation: Expectation, comparison: Comparison) -> Criterion:
-    """The expectation, prepared for any number of runs."""
-    each = tuple([_fields(call, comparison) for call in expectation.calls])
-    required = tuple(dict.fromkeys([(call.name, own) for call, own in zip(expectation.calls, each, strict=True)]))
-    fields = dict(required)
-    uniform = all((own.arguments, own.result) == (fields[name].arguments, fields[name].result) for name, own in required)
-    names, keys = [call.name for call in expectation.calls], _words(expectation.calls, each, comparison.arguments)
-    plain = not any(own.arguments or own.result for _, own in required)
-    words = None if keys is None or not uniform else prepare(names if plain else keys)
-    compared = comparison.arguments is not None or comparison.results
-    bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in expectation.calls)
-    partial = comparison.arguments in PARTIAL and any(own.arguments for _, own in required)
-    return Criterion(
-        expectation,
-        comparison,
-        names,
-        len(expectation.groups) < len(expectation.calls),
-        each,
-        required,
-        fields,
-        keys,
-        words,
-        decisive=words is not None and not partial,
-        plain=plain,
-        weighed=compared and not bare,
-        whole=all(own.arguments and not own.result for _, own in required),
-    )
+    def __init__(self, expectation: Expectation, comparison: Comparison) -> None:
+        self.expectation, self.comparison = expectation, comparison
+        calls, mode = expectation.calls, comparison.arguments
+        self.names = [call.name for call in calls]
+        self.nested = len(expectation.groups) < len(calls)
+        self.each = [_fields(call, comparison) for call in calls]
+        self.required = [*dict.fromkeys(zip(self.names, self.each, strict=True))]
+        self.fields = fields = dict(self.required)
+        self.plain = not any(own.arguments or own.result for _, own in self.required)
+        self.whole = all(own.arguments and not own.result for _, own in self.required)
+        uniform = all((own.arguments, own.result) == (fields[name].arguments, fields[name].result) for name, own in self.required)
+        self.keys = _words(calls, self.each, mode)
+        self.words = None if self.keys is None or not uniform else prepare(self.names if self.plain else self.keys)
+        partial = mode in PARTIAL and any(own.arguments for _, own in self.required)
+        self.decisive = self.words is not None and not partial
+        bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in calls)
+        self.weighed = (mode is not None or comparison.results) and not bare
 
 
 def _fields(call: Expected, comparison: Comparison) -> Fields:
@@ -298,7 +269,7 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
     """See that calls of the expected names recorded what is compared of them.
 
     Raises:
-        NotRecorded: one did not.
+        NoScore: one did not; the text names it and its position.
     """
     by_name: dict[str, list[tuple[int, Any]]] = {}
     for at, call in enumerate(calls):
@@ -307,8 +278,12 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
     for name, fields in criterion.required:
         for at, call in by_name.get(name, ()):
             if fields.arguments and call.arguments is UNRECORDED:
-                raise NotRecorded(f"arguments of {name} (call {at}) not recorded")
+                raise _not_recorded(f"arguments of {name} (call {at})")
             if fields.names and type(call.arguments) is Unnamed:
-                raise NotRecorded(f"names of the arguments of {name} (call {at}) not recorded")
+                raise _not_recorded(f"names of the arguments of {name} (call {at})")
             if fields.result and call.result is UNRECORDED:
-                raise NotRecorded(f"result of {name} (call {at}) not recorded")
+                raise _not_recorded(f"result of {name} (call {at})")
+
+
+def _not_recorded(what: str) -> NoScore:
+    return NoScore(Skipped(f"{what} not recorded", reason="not_recorded"))

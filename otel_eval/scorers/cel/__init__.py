@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
-from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
+from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, extension, extensions, read
@@ -29,7 +29,7 @@ _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
 _PROBLEM: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED: Final = re.compile(r"undeclared reference to '([^']*)'.*")
-_TOO_LARGE: Final = re.compile(rf"[A-Z_]+: ({TOO_LARGE}: .*)", re.DOTALL)
+_TOO_LARGE: Final = re.compile(rf"[A-Z_]+: {TOO_LARGE}: (.*)", re.DOTALL)
 _STEPS: Final = "Iteration budget exceeded"
 _MOST_STEPS: Final = 10_000  # the evaluator's own limit
 _TOO_DEEP: Final = "too many operators in one another; write it in several parts"
@@ -38,10 +38,6 @@ _NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation'
 
 
 _SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
-
-
-class InvalidExpression(Exception):
-    """An evaluation failed: the expression does not go with what it was given. The message may quote content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class ExpressionEvaluator:
         self._bound = bound
         self._plain: Any = None
         self._known: dict[str, Any] = {}
-        self._unfit: dict[str, Unavailable] = {}
+        self._unfit: dict[str, NoScore] = {}
         self._memory = Memory()
 
     def lacks(self, program: Program) -> bool:
@@ -86,15 +82,15 @@ class ExpressionEvaluator:
         """From now on, a label stands for a value."""
         try:
             self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
-        except Unavailable as unavailable:  # matters only to those that look at it
-            self._unfit[label] = unavailable
+        except NoScore as unfit:  # matters only to those that look at it
+            self._unfit[label] = unfit
 
     def of(self, program: Program) -> Any:
         """The value, of plain Python types.
 
         Raises:
-            Unavailable: something that decides was not recorded, or is too large.
-            InvalidExpression: the expression does not go with what was recorded.
+            NoScore: something that decides was not recorded, or is too large: skipped; the expression does not go with what
+                was recorded: failed with `ExpressionError`.
         """
         if program.labels:
             activation, memory = self._labelled(program), Memory(self._memory)  # it is freed with its activation
@@ -108,10 +104,10 @@ class ExpressionEvaluator:
             value = found.value() if program.returns in _SCALARS else plain_value(found, heavy=program.heavy)
         except RuntimeError as error:
             if _STEPS in str(error):
-                raise Unavailable(f"{TOO_LARGE}: more than {_MOST_STEPS} steps", "too_large") from None
-            raise InvalidExpression(_first_line(str(error))) from None
+                raise NoScore(too_large(f"more than {_MOST_STEPS} steps")) from None
+            raise NoScore(_invalid(str(error))) from None
         if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
-            raise self._error_of(value, program)
+            raise NoScore(self._outcome_of(value, program))
         return value
 
     def _labelled(self, program: Program) -> Any:
@@ -127,16 +123,20 @@ class ExpressionEvaluator:
         if self._memory.left < 0:
             self._plain, self._memory = None, Memory(self._memory)
 
-    def _error_of(self, message: str, program: Program) -> Exception:
-        too_large = _TOO_LARGE.fullmatch(message)
-        if too_large:
-            return Unavailable(too_large[1], "too_large")
+    def _outcome_of(self, message: str, program: Program) -> Skipped | Failed:
+        if spent := _TOO_LARGE.fullmatch(message):
+            return too_large(spent[1])
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
         # What other programs look at must not decide; but a label may hold what another one looked at.
         reading = self._bound.reading if program.labels else program.reading
         why = self._bound.missing(key[1], reading) if key else self._bound.without(variable[1]) if variable else ""
         reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
-        return Unavailable(why, reason) if why else InvalidExpression(_first_line(message))
+        return Skipped(why, reason=reason) if why else _invalid(message)
+
+
+def _invalid(message: str) -> Failed:
+    """The outcome where an expression does not go with what it was given. The message may quote content."""
+    return Failed("ExpressionError", _first_line(message))
 
 
 def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:
@@ -317,14 +317,7 @@ class Expression(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Evaluate it."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
-        if isinstance(found, Failed):
-            return found
-        try:
-            value = ExpressionEvaluator(bind(self.expression.reading, trajectory, found)).of(self.expression)
-        except Unavailable as unavailable:
-            return Skipped(str(unavailable), reason=unavailable.reason)
-        except InvalidExpression as invalid:
-            return Failed("ExpressionError", str(invalid))
+        value = ExpressionEvaluator(Bindings(self.expression.reading, trajectory, found)).of(self.expression)
         if not isinstance(value, bool | int | float):
             return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
         return Finding(float(value), _written(self.expression.source, value))

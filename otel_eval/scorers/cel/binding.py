@@ -7,13 +7,13 @@ decides alone. Sizes and depths are limited, since the evaluator follows values 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed, elapsed_ns
-from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE, FieldsRead, passed_size, spend, text_size
+from otel_eval.scorers.base_scorer import NoScore, too_large
+from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, FieldsRead, passed_size, spend, text_size
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
 
@@ -26,37 +26,49 @@ REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference
 """Why a result is skipped for want of these; of anything else that was not recorded the reason is `not_recorded`."""
 
 
-class Unavailable(Exception):
-    """A value that an expression reads was not recorded or is too large; the message names it.
-
-    Attributes:
-        reason: the `SkipReason` of the result.
-    """
-
-    def __init__(self, message: str, reason: SkipReason = "not_recorded") -> None:
-        super().__init__(message)
-        self.reason: Final[SkipReason] = reason
-
-
-@dataclass(frozen=True, slots=True)
 class Bindings:
-    """Variables of one run.
+    """The variables of one run that an expression looks at.
+
+    Args:
+        reading: what it looks at; nothing else is bound.
+        trajectory: the run.
+        reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
 
     Attributes:
         values: by name; a name that is not there was not recorded.
         reading: what they were made for.
-        of: the run they are of.
-        no_reference: why there is none, if there is none.
+
+    Raises:
+        NoScore: they are too large.
     """
 
-    values: Mapping[str, Any]
-    reading: FieldsRead = field(repr=False)
-    of: Trajectory = field(repr=False)
-    no_reference: str = field(default="", repr=False)
+    def __init__(self, reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> None:
+        self.reading, self._run = reading, trajectory
+        values: dict[str, Any] = {}
+        contents: list[Any] = []
+        if reading.run:
+            values["run"] = _run(trajectory, reading)
+            contents += values["run"].values()
+        if "calls" in reading.names and not trajectory.calls_unknown:
+            columns = {name: _COLUMNS[name](trajectory) for name in reading.calls}
+            values["calls"] = _rows([*columns], [*columns.values()], len(trajectory.calls))
+            contents += chain.from_iterable([columns[name] for name in _ANYTHING & reading.calls])
+            if "name" in columns:
+                contents.append("".join(columns["name"]))
+            if reading.gathers:
+                _refuse_long(values["calls"])
+        no_reference = (
+            reference.text if isinstance(reference, Skipped) else "reference not recorded" if reference is UNRECORDED else ""
+        )
+        if "reference" in reading.names and not no_reference:
+            values["reference"] = reference
+            contents.append(reference)
+        self._no_reference = no_reference
+        self.values = fitting(values, contents, gathers=reading.gathers)
 
     def without(self, variable: str) -> str:
         """Why there is no such variable, or "" if it is none that is bound."""
-        return {"calls": "calls not recorded", "reference": self.no_reference}.get(variable, "")
+        return {"calls": "calls not recorded", "reference": self._no_reference}.get(variable, "")
 
     def missing(self, key: str, reading: FieldsRead) -> str:
         """What was not recorded if looking at the field `key` failed, or "" if everything of that name was.
@@ -65,52 +77,20 @@ class Bindings:
             key: the field.
             reading: what the expression looks at.
         """
+        calls = self._run.calls
         if key in reading.run and key not in self.values.get("run", ()):
             return f"run.{key} not recorded"
-        if key in reading.attributes and key not in self.of.attributes:
+        if key in reading.attributes and key not in self._run.attributes:
             return f"attribute {key} not recorded"
         if key == "message" and "error" in reading.calls:
             return "message of an error not recorded"
         if key in reading.calls:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
-                    return f"{key} of {tool(self.of.calls[at].name)} ({at}) not recorded"
-        elif any(
-            _is_silent(call, field) for field in ("arguments", "result") if field in reading.calls for call in self.of.calls
-        ):
+                    return f"{key} of {tool(calls[at].name)} ({at}) not recorded"
+        elif any(_is_silent(call, field) for field in ("arguments", "result") if field in reading.calls for call in calls):
             return f"{key} of some call not recorded"
         return ""
-
-
-def bind(reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> Bindings:
-    """The variables that an expression looks at.
-
-    Args:
-        reading: what it looks at; nothing else is bound.
-        trajectory: the run.
-        reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
-
-    Raises:
-        Unavailable: they are too large.
-    """
-    values: dict[str, Any] = {}
-    contents: list[Any] = []
-    if reading.run:
-        values["run"] = _run(trajectory, reading)
-        contents += values["run"].values()
-    if "calls" in reading.names and not trajectory.calls_unknown:
-        columns = {name: _COLUMNS[name](trajectory) for name in reading.calls}
-        values["calls"] = _rows([*columns], [*columns.values()], len(trajectory.calls))
-        contents += chain.from_iterable([columns[name] for name in _ANYTHING & reading.calls])
-        if "name" in columns:
-            contents.append("".join(columns["name"]))
-        if reading.gathers:
-            _refuse_long(values["calls"])
-    missing = "reference not recorded" if reference is UNRECORDED else reference.text if isinstance(reference, Skipped) else ""
-    if "reference" in reading.names and not missing:
-        values["reference"] = reference
-        contents.append(reference)
-    return Bindings(fitting(values, contents, gathers=reading.gathers), reading, trajectory, missing)
 
 
 def _run(run: Trajectory, reading: FieldsRead) -> dict[str, Any]:
@@ -213,7 +193,7 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         gathers: whether lists are built from them.
 
     Raises:
-        Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
+        NoScore: they are too many, too long, too deep, or lists are too long to build lists from.
     """
     level = contents
     room, characters, clean = MOST_VALUES - len(level), MOST_CHARACTERS, True
@@ -222,11 +202,11 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
             limit = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
-            raise Unavailable(f"{TOO_LARGE}: more than {limit}", "too_large")
+            raise NoScore(too_large(f"more than {limit}"))
         if not below:
             return values if clean else _plain(values)
         level = below
-    raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels", "too_large")
+    raise NoScore(too_large(f"nested deeper than {_DEEPEST} levels"))
 
 
 def is_fitting(value: Any, *, gathers: bool) -> bool:
@@ -234,7 +214,7 @@ def is_fitting(value: Any, *, gathers: bool) -> bool:
     spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
     try:
         return bool(fitting({"": value}, [value], gathers=gathers))
-    except Unavailable:
+    except NoScore:
         return False
 
 
@@ -274,7 +254,7 @@ def _keys_of(each: dict[Any, Any]) -> str:
 def _refuse_long(items: Sequence[Any]) -> None:
     """Lists that are built from a list cost the square of its length."""
     if len(items) > MOST_GATHERED:
-        raise Unavailable(f"{TOO_LARGE}: a list of {len(items)} items", "too_large")
+        raise NoScore(too_large(f"a list of {len(items)} items"))
 
 
 _BEYOND: Final = 2**63
@@ -316,7 +296,7 @@ def plain_value(found: Any, *, heavy: bool) -> Any:
         heavy: whether it may take much more in Python, so that it must be converted piece by piece.
 
     Raises:
-        Unavailable: it is too large, too many or too deep.
+        NoScore: it is too large, too many or too deep.
     """
     return _ValueConverter().of(found, 0) if heavy else found.plain_value()
 
@@ -330,7 +310,7 @@ class _ValueConverter:
         self._values -= 1
         self._characters -= len(value) if isinstance(value, str) else 0
         if depth > _DEEPEST or self._values < 0 or self._characters < 0:
-            raise Unavailable(f"{TOO_LARGE}: what the expression gives", "too_large")
+            raise NoScore(too_large("what the expression gives"))
         if isinstance(value, list):
             return [self.of(each, depth + 1) for each in value]
         if isinstance(value, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any, ClassVar, Final
@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import Finding, Requirements, private_copy
+from otel_eval.scorers.base_scorer import Finding, Requirements, prefixed, private_copy
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
-from otel_eval.scorers.cel.binding import Unavailable, bind
+from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
-from otel_eval.scorers.dag.resolve import nodes, outcomes
+from otel_eval.scorers.dag.resolve import CoverageSearch, nodes
 from otel_eval.scorers.dag.walk import (
     CompiledTree,
     NodeAnswer,
@@ -29,7 +29,6 @@ from otel_eval.scorers.dag.walk import (
     compile_tree,
     finished,
     instruction_of,
-    plan_of,
     shown_of,
     walk,
 )
@@ -107,8 +106,8 @@ class Dag(AskingScorer):
         made = self.nodes
         problems = self._misplaced()
         if not problems:
-            self._set("plan", plan_of(made, self.root))
-            problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
+            self._set("plan", TreePlan(made, self.root))
+            problems = [f"nodes.{problem}" for problem in CoverageSearch(self.plan).problems]
         problems += self._lacking()
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
@@ -164,8 +163,6 @@ class Dag(AskingScorer):
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         """Walk the tree."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
-        if isinstance(found, Failed):
-            return found
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None
@@ -176,10 +173,7 @@ class Dag(AskingScorer):
             answer = await answered(self.judge, node, self.prompt_for(node, data), data)
             return NodeAnswer(answer.value) if isinstance(answer, NodeAnswer) and not self.include_content else answer
 
-        try:
-            evaluation = ExpressionEvaluator(bind(self.reading, trajectory, found))
-        except Unavailable as unavailable:
-            return Skipped(str(unavailable), reason=unavailable.reason)
+        evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, found))
         walked = self.compiled and self.compiled.walked(evaluation)
         return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
 
@@ -191,9 +185,7 @@ class Dag(AskingScorer):
             if end.score is None:
                 return await _handed_on(end.scorer, trajectory, explained, details)
             return Finding(end.score / 10, f"{explained} → {end.score:g} of 10", {**details, "score": end.score})
-        if isinstance(end, Skipped):
-            return Skipped(end.text, details, end.reason)
-        return replace(end, details={**details, **end.details})
+        return prefixed(end, "", {**details, **end.details})
 
 
 async def _handed_on(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
@@ -203,9 +195,7 @@ async def _handed_on(further: Any, trajectory: Trajectory, explained: str, detai
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
     if isinstance(outcome, Scored):
         return Finding(outcome.value, f"{explained} → {further.name}: {outcome.explanation}", details)
-    if isinstance(outcome, Skipped):
-        return Skipped(f"{further.name}: {outcome.text}", details, outcome.reason)
-    return replace(outcome, message=f"{further.name}: {outcome.message}", details=details)
+    return prefixed(outcome, f"{further.name}: ", details)
 
 
 def _detail(step: Step) -> dict[str, Any]:

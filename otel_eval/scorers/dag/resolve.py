@@ -117,16 +117,13 @@ def _unreadable(where: str, node: Node, labels: Mapping[str, str], above: frozen
 _MOST_STATES: Final = 20_000
 
 
-def outcomes(plan: TreePlan) -> list[str]:
-    """What is wrong with the ways through: a way without a score, or with two.
+class CoverageSearch:
+    """A walk with every verdict of every decision.
 
-    Each problem begins with the name of a node.
+    Attributes:
+        problems: what is wrong with the ways through: a way without a score, or with two; each begins with the name of a node.
     """
-    search = _CoverageSearch(plan)
-    return search.problems
 
-
-class _CoverageSearch:
     def __init__(self, plan: TreePlan) -> None:
         self._plan = plan
         self.problems: list[str] = []

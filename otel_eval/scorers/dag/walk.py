@@ -20,16 +20,16 @@ from operator import or_
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
-from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Program, combined
-from otel_eval.scorers.cel.binding import REASONS, Unavailable
+from otel_eval.scorers.base_scorer import NoScore, prefixed
+from otel_eval.scorers.cel import ExpressionEvaluator, Program, combined
+from otel_eval.scorers.cel.binding import REASONS
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_as_data, failed
 
 
-@dataclass(frozen=True, slots=True)
 class TreePlan:
-    """When each node runs.
+    """When each node of a tree without cycles runs.
 
     Attributes:
         nodes: by name.
@@ -41,30 +41,17 @@ class TreePlan:
         reads: node → the tasks whose output it reads.
     """
 
-    nodes: Mapping[str, Node]
-    roots: tuple[str, ...]
-    waits: Mapping[str, int]
-    readers: Mapping[str, tuple[str, ...]]
-    asking: frozenset[str]
-    reads: Mapping[str, frozenset[str]]
-
-
-def plan_of(nodes: Mapping[str, Node], roots: Iterable[str]) -> TreePlan:
-    """The plan of a tree without cycles."""
-    makers = {node.label: name for name, node in nodes.items() if node.label}
-    reads = {name: {makers[each] for each in node.named if each in makers} for name, node in nodes.items()}
-    for name, node in nodes.items():
-        for child in node.children:
-            reads[child].add(name)
-    gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
-    return TreePlan(
-        nodes,
-        tuple(sorted(roots)),
-        waits={name: len(tasks) + (name in gated) for name, tasks in reads.items()},
-        readers={name: tuple(sorted(each for each in reads if name in reads[each])) for name in nodes},
-        asking=frozenset(name for name, node in nodes.items() if node.program is None),
-        reads={name: frozenset(tasks) for name, tasks in reads.items()},
-    )
+    def __init__(self, nodes: Mapping[str, Node], roots: Iterable[str]) -> None:
+        makers = {node.label: name for name, node in nodes.items() if node.label}
+        self.nodes, self.roots = nodes, tuple(sorted(roots))
+        self.reads = {name: {makers[each] for each in node.named if each in makers} for name, node in nodes.items()}
+        for name, node in nodes.items():
+            for child in node.children:
+                self.reads[child].add(name)
+        gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
+        self.waits = {name: len(tasks) + (name in gated) for name, tasks in self.reads.items()}
+        self.readers = {name: tuple(sorted(each for each in nodes if name in self.reads[each])) for name in nodes}
+        self.asking = {name for name, node in nodes.items() if node.program is None}
 
 
 class Step(NamedTuple):
@@ -195,10 +182,8 @@ def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) ->
     """The value, or why there is none, as `Skipped` or `Failed`: no expression gives one of these."""
     try:
         value = evaluation.of(program)
-    except Unavailable as unavailable:
-        return Skipped(f"{node.name}: {unavailable}", reason=unavailable.reason)
-    except InvalidExpression as invalid:
-        return Failed("ExpressionError", f"{node.name}: {invalid}")
+    except NoScore as ended:
+        return prefixed(ended.outcome, f"{node.name}: ", {})
     if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
         return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
     return value
@@ -308,7 +293,7 @@ class CompiledTree:
             return None  # to try it would mostly be for nothing
         try:
             found = evaluation.of(self.program)
-        except (Unavailable, InvalidExpression):
+        except NoScore:
             evaluation.renew()
             return None
         return None if found == _UNDECIDED else self.ways[found]

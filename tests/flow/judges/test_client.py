@@ -15,7 +15,7 @@ import pytest
 import scripted_judge as scripted
 
 from otel_eval import create_scorer
-from otel_eval.judges.client import ClientSettings, JudgeClient
+from otel_eval.judges.client import JudgeClient
 from otel_eval.judges.endpoint import last_object
 from otel_eval.model import Failed, Scored
 from otel_eval.scorers.judge import JudgeError
@@ -33,7 +33,7 @@ def judged(endpoint: Any, run: Any = RUN, **keys: Any) -> Any:
 
 
 def client(endpoint: Any, **fields: Any) -> JudgeClient:
-    return JudgeClient(ClientSettings(base_url=endpoint.url, model="m", **fields))
+    return JudgeClient(base_url=endpoint.url, model="m", **fields)
 
 
 def test_a_score_is_asked_for_in_one_request(serve: Callable[..., Any]):

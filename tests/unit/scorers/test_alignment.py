@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.alignment import Aligner
+from otel_eval.scorers.alignment import Alignment
 from otel_eval.scorers.alignment.assignment import UnweightedAssignment, WeightedAssignment, bits_of, positions
-from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected, criterion_of
+from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, Expected
 from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order, transpose_bits
 from otel_eval.scorers.alignment.partial_order import parallel_groups, walk
@@ -78,7 +78,7 @@ def expectation(names, groups, arguments=None):
 
 def align(wanted, calls, match, compared):
     """The heaviest alignment, concurrency respected."""
-    return Aligner(criterion_of(wanted, compared), calls, concurrency=True).heaviest(any_order=match == "any_order")
+    return Alignment(Criterion(wanted, compared), calls, any_order=match == "any_order", concurrency=True)
 
 
 def is_alignment(pairs, groups, actual):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from otel_eval import create_scorer
 from otel_eval.model import Skipped
 from otel_eval.scorers import alignment
-from otel_eval.scorers.alignment import Aligner, arguments, expected
+from otel_eval.scorers.alignment import Alignment, arguments, expected
 from otel_eval.testing import call, trajectory
 
 NAMES = st.sampled_from("abc")
@@ -52,7 +52,7 @@ def test_the_weight_is_that_of_all_pairs(spec, wanted, made, times, alike, neste
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expected, "_comparable", unhashable)
         patch.setattr(arguments, "_hashed", unhashable)
-        patch.setattr(Aligner, "_all_equal", lambda self: False)
+        patch.setattr(Alignment, "_all_equal", lambda self: False)
         pairwise = create_scorer({**spec, "expected": listed})(run)
     assert outcome.value == pytest.approx(pairwise.value)
     assert outcome.passed == pairwise.passed

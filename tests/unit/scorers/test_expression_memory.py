@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, compiled
-from otel_eval.scorers.cel.binding import Unavailable, bind
+from otel_eval.scorers.base_scorer import NoScore
+from otel_eval.scorers.cel import ExpressionEvaluator, compiled
+from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.cel.vocabulary import BUDGET, Memory
 from otel_eval.testing import call, trajectory
 
@@ -311,19 +312,15 @@ def test_values_and_errors_are_those_of_the_expression_as_it_is_written(source, 
         return
     written = program._environment.compile(source)
     for run in runs:
-        evaluation = ExpressionEvaluator(bind(program.reading, run))
+        evaluation = ExpressionEvaluator(Bindings(program.reading, run))
         Memory().use()
         found = written.eval(program._environment.Activation(evaluation._bound.values))
-        expected = found.plain_value() if found.type().name() == "BOOL" else _error(evaluation._error_of(found.value(), program))
+        expected = found.plain_value() if found.type().name() == "BOOL" else evaluation._outcome_of(found.value(), program)
         assert _found(evaluation, program) == expected
 
 
 def _found(evaluation, program):
     try:
         return evaluation.of(program)
-    except (Unavailable, InvalidExpression) as error:
-        return _error(error)
-
-
-def _error(error):
-    return type(error), str(error)
+    except NoScore as ended:
+        return ended.outcome

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from otel_eval import Failed, Outcome, Scored, Skipped, create_scorer
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.judge import PromptTooLong, build_prompt
+from otel_eval.scorers.base_scorer import NoScore
+from otel_eval.scorers.judge import build_prompt
 from otel_eval.scorers.judge_scorers import LlmJudge
 from otel_eval.testing import call, trajectory
 
@@ -270,7 +271,7 @@ def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
     """Whatever it holds: one block, closed once, that reads as it was; and the prompt can be sent."""
     try:
         prompt = build_prompt("Judge.", {"value": value})
-    except PromptTooLong:
+    except NoScore:
         return
     before, _, rest = prompt.partition("\n<data>\n")
     data, _, after = rest.partition("\n</data>\n")

@@ -10,7 +10,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Scored
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
-from otel_eval.scorers.cel.binding import bind
+from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.dag.walk import finished, walk
 from otel_eval.testing import call, trajectory
 
@@ -117,8 +117,8 @@ def scorer_of(spec):
 
 def outcome_of(scorer, run):
     """The way by one expression, and by a walk."""
-    by_one = scorer.compiled and scorer.compiled.walked(ExpressionEvaluator(bind(scorer.reading, run)))
-    return by_one, finished(walk(scorer.plan, ExpressionEvaluator(bind(scorer.reading, run)), None))
+    by_one = scorer.compiled and scorer.compiled.walked(ExpressionEvaluator(Bindings(scorer.reading, run)))
+    return by_one, finished(walk(scorer.plan, ExpressionEvaluator(Bindings(scorer.reading, run)), None))
 
 
 @pytest.mark.slow
