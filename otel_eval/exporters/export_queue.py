@@ -21,7 +21,7 @@ from otel_eval.exporters.deferred import DeferredReports, parts_of, refusals_of,
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of, suppress_instrumentation
+from otel_eval.retry import AcceptedBefore, Attempts, ExportResult, RetryPolicy, reason_of, suppress_instrumentation
 
 Acknowledge = Callable[[str, Sequence[Report]], None]
 """Called with the exporter's name and the reports that were exported or refused permanently."""
@@ -52,7 +52,7 @@ class ExportQueue(Exporter):
         acknowledge: called with reports that were exported or refused permanently.
         dead_letters: takes what is refused permanently; None: it is counted and logged. `close` closes it.
         retry: how long to wait between attempts.
-        history: whether the endpoint has accepted results before.
+        before: what endpoints have accepted in earlier processes.
         linger_s: how long a report waits for others to be exported with it.
         room_s: how long `export` waits for room before it drops results; once it waited in vain it waits no more until
             something was exported.
@@ -68,7 +68,7 @@ class ExportQueue(Exporter):
         acknowledge: Acknowledge = lambda *_: None,
         dead_letters: DeadLetterFile | None = None,
         retry: RetryPolicy = _DEFAULT,
-        history: SignalHistory | None = None,
+        before: AcceptedBefore | None = None,
         linger_s: float = _LINGER_S,
         room_s: float = 0.0,
     ) -> None:
@@ -77,9 +77,10 @@ class ExportQueue(Exporter):
         self._counters, self._acknowledge, self._dead = counters, acknowledge, dead_letters
         self._max_reports, self._max_results, self._linger_s, self._room_s = max_reports, max_results, linger_s, room_s
         self._retry: Final = retry
-        history = history or SignalHistory(keeps=exporter.waits_for_access)
         refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
-        self._attempts: Final = Attempts(self.name, retry, history, refusals)
+        self._attempts: Final = Attempts(
+            self.name, retry, refusals, keeps=exporter.waits_for_access, key=exporter.accepted_key, before=before
+        )
         self._warnings: Final = Warnings()
         self._started = False
         self._begin()

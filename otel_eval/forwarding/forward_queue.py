@@ -216,7 +216,7 @@ class ForwardQueue:
     @property
     def is_unsupported(self) -> bool:
         """Whether the endpoint does not support the signal."""
-        return self._attempts.unsupported
+        return bool(self._attempts.unsupported)
 
     # ----------------------------------------------------------------- end
 

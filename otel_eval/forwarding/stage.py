@@ -14,19 +14,13 @@ from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.result_requests import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
-from otel_eval.forwarding.pending_spans import (
-    HoldFilter,
-    PendingSpan,
-    PendingSpans,
-    UnsentRequest,
-    checksum_of,
-)
+from otel_eval.forwarding.pending_spans import HoldFilter, PendingSpan, PendingSpans, UnsentRequest, checksum_of
 from otel_eval.forwarding.splice import remove_spans, wrap_spans
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
-from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy, SignalHistory
+from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy
 from otel_eval.storage.durable import Ack, ForwardedRequests
 
 _DEFAULT: Final = RetryPolicy()
@@ -80,10 +74,9 @@ class Forwarder(Exporter):
         passed = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
-            key = key_of(to, f"forward.{signal}")
-            history = SignalHistory(forwards=True, key=key, keeps=journal is not None, before=before)
-            attempts = Attempts(f"forward.{signal}", retry, history, "they are dropped")
-            client = OtlpClient(to, signal)
+            name, client = f"forward.{signal}", OtlpClient(to, signal)
+            known: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
+            attempts = Attempts(name, retry, "they are dropped", forwards=True, **known)
             self._queues[signal] = ForwardQueue(signal, client, attempts, counters, warnings, limit_bytes, passed)
 
     def use_engine(self, engine: Engine) -> None:
