@@ -123,7 +123,7 @@ class Forwarder(Exporter):
             take(ack)
         except BaseException:
             self._pending.drop(roots)
-            queue.cancel(len(body))
+            queue.put(b"", 0, len(body))
             if self._journal is not None and ack is not None:
                 self._journal.dropped(ack)
             raise
@@ -181,7 +181,8 @@ class Forwarder(Exporter):
             return
         span_id = root.span_id.hex()
         events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
-        queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
+        root.payload += events or self._pending.scores_of(root)
+        queue.add([root])
 
     def remember(self, reports: Iterable[Report]) -> None:
         """Remember results of runs from before a restart, for their own spans that clients send again."""
