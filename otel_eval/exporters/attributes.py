@@ -42,13 +42,6 @@ _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attrib
 SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
 
-SCORE_METRIC: Final = "otel_eval.score"
-COUNT_METRIC: Final = "otel_eval.results"
-REVISIONS_METRIC: Final = "otel_eval.revisions"
-CALLS_METRIC: Final = "otel_eval.tool.calls"
-DURATION_METRIC: Final = "otel_eval.tool.call.duration"
-ERRORS_METRIC: Final = "otel_eval.tool.errors"
-
 
 def label_of(result: Result) -> str:
     """pass, fail or not_evaluated."""

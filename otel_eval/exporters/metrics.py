@@ -115,15 +115,15 @@ class MetricsExporter(ProviderExporter):
         self._counted: Final = lru_cache(_REMEMBERED_TRACES)(lambda trace_id: set[Any]())
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = meter.create_histogram(
-            names.SCORE_METRIC, "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
+            "otel_eval.score", "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
         )
-        self._count = meter.create_counter(names.COUNT_METRIC, "{result}", "Results of scorers by label and outcome.")
-        self._revisions = meter.create_counter(names.REVISIONS_METRIC, "{result}", "Results that replace earlier ones.")
-        self._calls = meter.create_counter(names.CALLS_METRIC, "{call}", "Tool calls of scored agent runs.")
+        self._count = meter.create_counter("otel_eval.results", "{result}", "Results of scorers by label and outcome.")
+        self._revisions = meter.create_counter("otel_eval.revisions", "{result}", "Results that replace earlier ones.")
+        self._calls = meter.create_counter("otel_eval.tool.calls", "{call}", "Tool calls of scored agent runs.")
         self._durations = meter.create_histogram(
-            names.DURATION_METRIC, "s", "Durations of tool calls.", explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
+            "otel_eval.tool.call.duration", "s", "Durations of tool calls.", explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
         )
-        self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")
+        self._errors = meter.create_counter("otel_eval.tool.errors", "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
 
     def _over(self, limit: str) -> None:

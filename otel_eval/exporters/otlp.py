@@ -92,7 +92,8 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
 
     def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> sdk.MetricExportResult:
         """Send the sums."""
-        result = self._sent(encode_metrics(metrics_data).SerializeToString())
+        with suppress_instrumentation():
+            result = self._sent(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
             self._outage.over(0)
@@ -117,15 +118,11 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         """The result of the last attempt, none of which begins later than the endpoint's timeout."""
         until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
         while True:
-            result = self._attempts.make(lambda: self._attempt(body))
+            result = self._attempts.make(lambda: self._client.send(body))
             if result.status == "retryable":
                 backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
             if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
                 return result
-
-    def _attempt(self, body: bytes) -> ExportResult:
-        with suppress_instrumentation():
-            return self._client.send(body)
 
     def counts(self) -> dict[str, int]:
         """1 while the endpoint does not support metrics."""
