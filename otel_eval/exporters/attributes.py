@@ -84,9 +84,9 @@ def run_attributes(report: Report) -> dict[str, Any]:
         "otel_eval.duration_ms": duration_ms(run),
         "otel_eval.evaluated_at": rfc3339(stamp.at_ns),
         "gen_ai.response.id": run.response_id,
+        "otel_eval.spans": evidence.spans if evidence else None,
+        "otel_eval.spans_digest": evidence.digest if evidence else None,
     }
-    if evidence is not None:
-        named |= {"otel_eval.spans": evidence.spans, "otel_eval.spans_digest": evidence.digest}
     named = {name: value for name, value in named.items() if value != "" and value is not None}
     for key, value in report.attributes.items():
         if value is not None:

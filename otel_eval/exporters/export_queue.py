@@ -115,12 +115,16 @@ class ExportQueue(Exporter):
             count = len(report.results)
             with self._changed:
                 has_room = self._has_room(count) or self._wait_for_room(count)
-                if has_room and (count or (report.no_run and self.exporter.exports_no_run)):
+                if has_room and self.takes(report):
                     self._add(without_content(report))
             if not has_room:
                 self._counters.add("results.refused", count, exporter=self.name)
                 self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
         return ExportResult("accepted")
+
+    def takes(self, report: Report) -> bool:
+        """Whether there is something in the report for the exporter: results, or that there are none."""
+        return bool(report.results or (report.no_run and self.exporter.exports_no_run))
 
     def _has_room(self, count: int) -> bool:
         return self._results + count <= self._max_results
@@ -294,17 +298,13 @@ class ExportQueue(Exporter):
         """Try to export what is queued at once; False if an attempt failed, a result was refused or time ran out."""
         with self._changed:
             failures, self._hurry = self._failures, True
-            self._interrupt()
+            if not self._stopping.is_set():  # end a wait between two attempts
+                self._stopping.set()
+                self._stopping.clear()
             self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._queue or self._deferred) or self._failures > failures, timeout_s)
             self._hurry = self._stopping.is_set()
             return not (self._queue or self._deferred) and self._failures == failures
-
-    def _interrupt(self) -> None:
-        """End a wait between two attempts."""
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._stopping.clear()
 
     def stop(self) -> None:
         """From now on retry without long waits: the process ends."""

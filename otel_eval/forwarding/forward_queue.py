@@ -56,13 +56,12 @@ class ForwardQueue:
         client: OtlpClient,
         attempts: Attempts,
         counters: Counters,
-        warnings: Warnings,
         limit_bytes: int,
         passed: Callable[[Sequence[Any], Sequence[Any]], None],
     ) -> None:
         self._signal, self._client, self._attempts = signal, client, attempts
-        self._counters, self._warnings, self._limit, self._passed = counters, warnings, limit_bytes, passed
-        self._name, self._noun = f"forward.{signal}", _NOUNS.get(signal, signal)
+        self._counters, self._warnings, self._limit, self._passed = counters, Warnings(), limit_bytes, passed
+        self._name, self._noun = f"forward.{signal}", _NOUNS[signal]
         self._outage: Final = Outage(self._name, counters)
         self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
         self._changed = threading.Condition()  # guards what follows

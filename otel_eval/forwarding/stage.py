@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
-from otel_eval.counters import Counters, Warnings
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.result_requests import attributes_of, events_of
@@ -70,14 +70,13 @@ class Forwarder(Exporter):
         self._journal: Final = journal
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
-        warnings = Warnings()
         passed = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
             name, client = f"forward.{signal}", OtlpClient(to, signal)
             known: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
             attempts = Attempts(name, retry, "they are dropped", forwards=True, **known)
-            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, warnings, limit_bytes, passed)
+            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, passed)
 
     def use_engine(self, engine: Engine) -> None:
         """Hold spans for the evaluations of this engine from now on; spans that are held leave when their trace was evaluated."""
