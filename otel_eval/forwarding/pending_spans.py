@@ -11,7 +11,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.conventions.reader import DROPPED, is_local_root
@@ -33,6 +33,10 @@ class PendingSpan:
     payload: bytes
     container: SpanContainer
     ack: Any = None
+
+    def with_scores(self, events: bytes) -> PendingSpan:
+        """The span as it leaves."""
+        return PendingSpan(self.trace_id, self.span_id, self.payload + events, self.container, self.ack)
 
 
 @dataclass(slots=True)
@@ -77,8 +81,8 @@ class PendingSpans:
         """Remove and return the spans of a trace, with the scores they have at the end of their payload."""
         with self._lock:
             trace = self._traces.pop(trace_id, _Trace())
-            # Not the same objects: the journal may be writing the spans again, which it does without scores.
-            return [replace(root, payload=root.payload + self._events(trace, root)) for root in trace.roots]
+            # Not the same objects: the journal may be writing these again, which it does without scores.
+            return [root.with_scores(self._events(trace, root)) for root in trace.roots]
 
     def _events(self, trace: _Trace, root: PendingSpan) -> bytes:
         """The span's scores; those of its first time if it was sent again and its run did not change."""

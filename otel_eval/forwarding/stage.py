@@ -180,8 +180,7 @@ class Forwarder(Exporter):
             return
         span_id = root.span_id.hex()
         events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
-        root.payload += events or self._pending.scores_of(root)
-        queue.add([root])
+        queue.add([root.with_scores(events or self._pending.scores_of(root))])
 
     def remember(self, reports: Iterable[Report]) -> None:
         """Remember results of runs from before a restart, for their own spans that clients send again."""
