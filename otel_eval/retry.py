@@ -79,7 +79,7 @@ class Backoff:
 
 
 Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "missing", "unsupported", "permanent"]
-"""What a response means by itself. `SignalHistory` reduces it to ok, retryable, permanent or unsupported.
+"""What a response means by itself. `Attempts` reduces it to ok, retryable, permanent or unsupported.
 
 `server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the credentials were refused.
 `not_found`, `unsupported`: the endpoint may lack the signal, or a proxy in front of it may lack the endpoint for a while.
@@ -181,16 +181,22 @@ class AcceptedBefore(Protocol):
         ...
 
 
-class SignalHistory:
-    """Whether an endpoint has ever accepted a signal, and what a response means because of that.
+_log = logging.getLogger("otel_eval")
+
+
+class Attempts:
+    """Makes attempts to send, and none while the endpoint does not support the signal, but for one in a while.
 
     An endpoint that accepted the signal before still supports it: a 404 is an outage. One that never did is marked as not
     supporting the signal at the first such response, until it accepts.
 
     Args:
+        name: of the exporter, and after the last dot what it exports.
+        retry: how long to wait between attempts.
+        refusals: what happens to data of a signal that the endpoint does not support, for the log.
         forwards: what is sent are requests of agents, for which OTLP's own list of retryable responses holds.
         keeps: what is sent is on disk until it was delivered.
-        key: for this endpoint and signal in `before`.
+        key: for this endpoint and signal in `before`; "" for one that is not remembered there.
         before: what was accepted in earlier processes; None: only this process counts.
 
     Attributes:
@@ -198,14 +204,47 @@ class SignalHistory:
     """
 
     def __init__(
-        self, *, forwards: bool = False, keeps: bool = False, key: str = "", before: AcceptedBefore | None = None
+        self,
+        name: str,
+        retry: RetryPolicy,
+        refusals: str,
+        *,
+        forwards: bool = False,
+        keeps: bool = False,
+        key: str = "",
+        before: AcceptedBefore | None = None,
     ) -> None:
-        self._forwards, self._keeps, self._key, self._before = forwards, keeps, key, before
-        self._accepted = before is not None and before.has(key)
+        exporter, _, signal = name.rpartition(".")
+        self._exporter, self._signal = (exporter, signal) if exporter else (name, "results")
+        self._retry, self._refusals, self._forwards, self._keeps = retry, refusals, forwards, keeps
+        self._key, self._before = key, before if key else None
+        self._accepted = self._before is not None and self._before.has(key)
+        self._attempted = 0.0
         self.unsupported = ""
 
-    def resolve(self, result: ExportResult) -> ExportResult:
-        """The result with one of the statuses ok, retryable, permanent or unsupported; and remember it."""
+    @property
+    def allowed(self) -> bool:
+        """Whether the next one is made now: always, but for one in `recheck_s` while the signal is not supported."""
+        return not self.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
+
+    def make(self, send: Callable[[], ExportResult]) -> ExportResult:
+        """Make an attempt, if one is due. The result is ok, retryable, permanent or unsupported."""
+        before = self.unsupported
+        if not self.allowed:
+            return ExportResult("unsupported", before)
+        result = self._resolved(send())
+        self._attempted = self._retry.clock()
+        if before and not self.unsupported:
+            _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
+        elif self.unsupported and not before:
+            _log.warning(
+                "the endpoint of %s does not support %s (%s): %s; one is tried again every %g s",
+                *(self._exporter, self._signal, result.reason, self._refusals, self._retry.recheck_s),
+            )
+        return result
+
+    def _resolved(self, result: ExportResult) -> ExportResult:
+        """The result with one of these four statuses; and remember what it shows of the endpoint."""
         if result.status == "ok":
             if not self._accepted and self._before is not None:
                 self._before.add(self._key)
@@ -225,52 +264,6 @@ class SignalHistory:
         if status == "server_error":
             return "permanent" if self._forwards else "retryable"
         return "permanent" if status == "denied" else status
-
-
-_log = logging.getLogger("otel_eval")
-
-
-class Attempts:
-    """Makes attempts, and none while the endpoint does not support the signal, but for one in a while.
-
-    Args:
-        name: of the exporter, and after the last dot what it exports.
-        retry: how long to wait between attempts.
-        history: what the endpoint has accepted before.
-        refusals: what happens to data of a signal that the endpoint does not support, for the log.
-    """
-
-    def __init__(self, name: str, retry: RetryPolicy, history: SignalHistory, refusals: str) -> None:
-        exporter, _, signal = name.rpartition(".")
-        self._exporter, self._signal = (exporter, signal) if exporter else (name, "results")
-        self._retry, self._history, self._refusals = retry, history, refusals
-        self._attempted = 0.0
-
-    @property
-    def unsupported(self) -> bool:
-        """Whether the endpoint does not support the signal."""
-        return bool(self._history.unsupported)
-
-    @property
-    def allowed(self) -> bool:
-        """Whether the next one is made now: always, but for one in `recheck_s` while the signal is not supported."""
-        return not self._history.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
-
-    def make(self, send: Callable[[], ExportResult]) -> ExportResult:
-        """Make an attempt, if one is due. The result is ok, retryable, permanent or unsupported."""
-        before = self._history.unsupported
-        if not self.allowed:
-            return ExportResult("unsupported", before)
-        result = self._history.resolve(send())
-        self._attempted = self._retry.clock()
-        if before and not self._history.unsupported:
-            _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
-        elif self._history.unsupported and not before:
-            _log.warning(
-                "the endpoint of %s does not support %s (%s): %s; one is tried again every %g s",
-                *(self._exporter, self._signal, result.reason, self._refusals, self._retry.recheck_s),
-            )
-        return result
 
     def backoff(self, stopping: threading.Event) -> Backoff:
         """The waits between the attempts for one batch; `stopping` interrupts them."""

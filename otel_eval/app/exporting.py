@@ -22,8 +22,8 @@ from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.scores import RESERVED, KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
-from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal, key_of
-from otel_eval.retry import AcceptedBefore, SignalHistory
+from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal
+from otel_eval.retry import AcceptedBefore
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
 
@@ -164,14 +164,13 @@ def export_queues_of(
     Raises:
         ConfigError: one cannot be opened.
     """
-    dead_letters, histories = _dead_letters(config, in_storage=True), _histories(config, before)
     kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that is read again
-    given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": config.exporters.max_queue}
+    dead_letters, most = _dead_letters(config, in_storage=True), config.exporters.max_queue
+    given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": most, "before": before}
     sync = config.storage is not None and config.storage.sync
     lines: list[Exporter] = [_lines(config.exporters.jsonl, sync=sync)] if writes_lines(config) else []
     exporters = [*lines, *_unqueued(config)]
-    queues = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in exporters]
-    return ExportQueues(queues, dead_letters, kept=kept)
+    return ExportQueues([ExportQueue(each, counters, **given) for each in exporters], dead_letters, kept=kept)
 
 
 def writes_lines(config: EvalConfig) -> bool:
@@ -209,15 +208,6 @@ def window_limits(config: EvalConfig) -> WindowLimits:
     built = config.named_scorers()
     fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
     return WindowLimits(config.window.time, config.window.results, fewer)
-
-
-def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, SignalHistory]:
-    """What the endpoint has accepted, by exporter."""
-    return {
-        name: SignalHistory(key=key_of(each.address(key), name), before=before)
-        for key, each in config.exporters.otlp_endpoints.items()
-        for name in (f"{each.name}.logs", f"{each.name}.spans")
-    }
 
 
 def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:

@@ -34,12 +34,14 @@ class Exporter(ABC):
             or `exporters.kafka` writes them.
         waits_for_access: whether results wait while the endpoint refuses the credentials (401, 403) or has no such path (404),
             instead of being refused.
+        accepted_key: under which it is remembered, beyond a restart, that the endpoint accepted results; "": it is not.
     """
 
     name: str = ""
     max_batch: ClassVar[int] = 256
     exports_no_run: ClassVar[bool] = False
     waits_for_access: ClassVar[bool] = False
+    accepted_key: str = ""
 
     @abstractmethod
     def export(self, batch: Sequence[Report]) -> ExportResult:

@@ -42,13 +42,6 @@ _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attrib
 SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
 
-SCORE_METRIC: Final = "otel_eval.score"
-COUNT_METRIC: Final = "otel_eval.results"
-REVISIONS_METRIC: Final = "otel_eval.revisions"
-CALLS_METRIC: Final = "otel_eval.tool.calls"
-DURATION_METRIC: Final = "otel_eval.tool.call.duration"
-ERRORS_METRIC: Final = "otel_eval.tool.errors"
-
 
 def label_of(result: Result) -> str:
     """pass, fail or not_evaluated."""
@@ -91,9 +84,9 @@ def run_attributes(report: Report) -> dict[str, Any]:
         "otel_eval.duration_ms": duration_ms(run),
         "otel_eval.evaluated_at": rfc3339(stamp.at_ns),
         "gen_ai.response.id": run.response_id,
+        "otel_eval.spans": evidence.spans if evidence else None,
+        "otel_eval.spans_digest": evidence.digest if evidence else None,
     }
-    if evidence is not None:
-        named |= {"otel_eval.spans": evidence.spans, "otel_eval.spans_digest": evidence.digest}
     named = {name: value for name, value in named.items() if value != "" and value is not None}
     for key, value in report.attributes.items():
         if value is not None:

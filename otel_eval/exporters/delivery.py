@@ -26,7 +26,6 @@ class ExportQueues:
     def __init__(self, queues: Sequence[ExportQueue], dead_letters: DeadLetterFile | None = None, *, kept: bool = False) -> None:
         self._queues: Final = tuple(queues)
         self._dead, self._kept = dead_letters, kept
-        self._queues_for_no_run: Final = tuple(queue for queue in queues if queue.exporter.exports_no_run)
 
     def start(self) -> None:
         """Begin to export."""
@@ -35,19 +34,14 @@ class ExportQueues:
 
     def put(self, report: Report) -> None:
         """Queue the report."""
-        queues = self._queues_for(report)
-        light = (without_content(report),) if queues else ()
-        for queue in queues:
-            queue.put(light)
+        light = (without_content(report),)
+        for queue in self._queues:
+            if queue.takes(report):
+                queue.put(light)
 
     def exporters_for(self, report: Report) -> Collection[str]:
         """The names of the exporters of a report: of results all, of a trace without results those that export such traces."""
-        return tuple([queue.name for queue in self._queues_for(report)])
-
-    def _queues_for(self, report: Report) -> Sequence[ExportQueue]:
-        if report.results:
-            return self._queues
-        return self._queues_for_no_run if report.no_run else ()
+        return tuple([queue.name for queue in self._queues if queue.takes(report)])
 
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
         """Queue reports of an earlier process, each for those exporters that have not exported it."""

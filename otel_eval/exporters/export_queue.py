@@ -21,7 +21,7 @@ from otel_eval.exporters.deferred import DeferredReports, parts_of, refusals_of,
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of, suppress_instrumentation
+from otel_eval.retry import AcceptedBefore, Attempts, ExportResult, RetryPolicy, reason_of, suppress_instrumentation
 
 Acknowledge = Callable[[str, Sequence[Report]], None]
 """Called with the exporter's name and the reports that were exported or refused permanently."""
@@ -52,7 +52,7 @@ class ExportQueue(Exporter):
         acknowledge: called with reports that were exported or refused permanently.
         dead_letters: takes what is refused permanently; None: it is counted and logged. `close` closes it.
         retry: how long to wait between attempts.
-        history: whether the endpoint has accepted results before.
+        before: what endpoints have accepted in earlier processes.
         linger_s: how long a report waits for others to be exported with it.
         room_s: how long `export` waits for room before it drops results; once it waited in vain it waits no more until
             something was exported.
@@ -68,7 +68,7 @@ class ExportQueue(Exporter):
         acknowledge: Acknowledge = lambda *_: None,
         dead_letters: DeadLetterFile | None = None,
         retry: RetryPolicy = _DEFAULT,
-        history: SignalHistory | None = None,
+        before: AcceptedBefore | None = None,
         linger_s: float = _LINGER_S,
         room_s: float = 0.0,
     ) -> None:
@@ -77,9 +77,10 @@ class ExportQueue(Exporter):
         self._counters, self._acknowledge, self._dead = counters, acknowledge, dead_letters
         self._max_reports, self._max_results, self._linger_s, self._room_s = max_reports, max_results, linger_s, room_s
         self._retry: Final = retry
-        history = history or SignalHistory(keeps=exporter.waits_for_access)
         refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
-        self._attempts: Final = Attempts(self.name, retry, history, refusals)
+        self._attempts: Final = Attempts(
+            self.name, retry, refusals, keeps=exporter.waits_for_access, key=exporter.accepted_key, before=before
+        )
         self._warnings: Final = Warnings()
         self._started = False
         self._begin()
@@ -114,12 +115,16 @@ class ExportQueue(Exporter):
             count = len(report.results)
             with self._changed:
                 has_room = self._has_room(count) or self._wait_for_room(count)
-                if has_room and (count or (report.no_run and self.exporter.exports_no_run)):
+                if has_room and self.takes(report):
                     self._add(without_content(report))
             if not has_room:
                 self._counters.add("results.refused", count, exporter=self.name)
                 self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
         return ExportResult("accepted")
+
+    def takes(self, report: Report) -> bool:
+        """Whether there is something in the report for the exporter: results, or that there are none."""
+        return bool(report.results or (report.no_run and self.exporter.exports_no_run))
 
     def _has_room(self, count: int) -> bool:
         return self._results + count <= self._max_results
@@ -293,17 +298,13 @@ class ExportQueue(Exporter):
         """Try to export what is queued at once; False if an attempt failed, a result was refused or time ran out."""
         with self._changed:
             failures, self._hurry = self._failures, True
-            self._interrupt()
+            if not self._stopping.is_set():  # end a wait between two attempts
+                self._stopping.set()
+                self._stopping.clear()
             self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._queue or self._deferred) or self._failures > failures, timeout_s)
             self._hurry = self._stopping.is_set()
             return not (self._queue or self._deferred) and self._failures == failures
-
-    def _interrupt(self) -> None:
-        """End a wait between two attempts."""
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._stopping.clear()
 
     def stop(self) -> None:
         """From now on retry without long waits: the process ends."""

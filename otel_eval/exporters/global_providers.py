@@ -118,7 +118,7 @@ _SHUT_DOWN: Final = (
 )
 
 
-class GlobalProvidersExporter(Exporter):
+class GlobalProvidersExporter(ProviderExporter):
     """Log events, metrics or spans, through the providers given or else the process's own.
 
     Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics if there is a
@@ -236,13 +236,9 @@ class GlobalProvidersExporter(Exporter):
         return _through(provider) if provider is not None else None
 
     def flush(self, timeout_s: float) -> bool:
-        """Have every provider in use deliver; False if one did not in time."""
+        """Have every provider in use deliver; False if one did not in time. The program shuts them down."""
         delivered = [exporter.flush(timeout_s) for exporter, _ in list(self._exporters.values())]
         return all(delivered)
-
-    def close(self, timeout_s: float) -> None:
-        """Deliver. The providers are the program's to shut down."""
-        self.flush(timeout_s)
 
 
 def _through(provider: Any) -> tuple[Exporter, Any]:

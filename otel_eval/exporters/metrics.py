@@ -7,8 +7,9 @@ The number of label values is bounded, because agents make up tool names.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_eval.counters import OTHER, BoundedNames, Counters, Warnings, renew_after_fork
@@ -79,25 +80,6 @@ class _LabelSets:
         return used
 
 
-class _Counted:
-    """Which calls were counted: a run that two evaluations report, or a run within a run, counts once."""
-
-    def __init__(self, traces: int) -> None:
-        self._limit = traces
-        self._seen: OrderedDict[str, set[Any]] = OrderedDict()
-
-    def new(self, trace_id: str, call: Any) -> bool:
-        """Whether the call was not counted before."""
-        seen = self._seen.setdefault(trace_id, set())
-        self._seen.move_to_end(trace_id)
-        if len(self._seen) > self._limit:
-            self._seen.popitem(last=False)
-        if call in seen:
-            return False
-        seen.add(call)
-        return True
-
-
 class MetricsExporter(ProviderExporter):
     """Histograms and counters of what was scored and of the calls that were made.
 
@@ -129,18 +111,19 @@ class MetricsExporter(ProviderExporter):
         self._of_results: Final = _LabelSets(max_values, max_sets, self._over, self._zero)
         self._of_tools: Final = _LabelSets(max_values, max_sets, self._over)
         self._of_errors: Final = _LabelSets(max_values, max_sets, self._over)
-        self._counted: Final = _Counted(_REMEMBERED_TRACES)
+        # Of each trace the calls that were counted: a run that two evaluations report, or a run within a run, counts once.
+        self._counted: Final = lru_cache(_REMEMBERED_TRACES)(lambda trace_id: set[Any]())
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = meter.create_histogram(
-            names.SCORE_METRIC, "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
+            "otel_eval.score", "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
         )
-        self._count = meter.create_counter(names.COUNT_METRIC, "{result}", "Results of scorers by label and outcome.")
-        self._revisions = meter.create_counter(names.REVISIONS_METRIC, "{result}", "Results that replace earlier ones.")
-        self._calls = meter.create_counter(names.CALLS_METRIC, "{call}", "Tool calls of scored agent runs.")
+        self._count = meter.create_counter("otel_eval.results", "{result}", "Results of scorers by label and outcome.")
+        self._revisions = meter.create_counter("otel_eval.revisions", "{result}", "Results that replace earlier ones.")
+        self._calls = meter.create_counter("otel_eval.tool.calls", "{call}", "Tool calls of scored agent runs.")
         self._durations = meter.create_histogram(
-            names.DURATION_METRIC, "s", "Durations of tool calls.", explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
+            "otel_eval.tool.call.duration", "s", "Durations of tool calls.", explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
         )
-        self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")
+        self._errors = meter.create_counter("otel_eval.tool.errors", "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
 
     def _over(self, limit: str) -> None:
@@ -188,7 +171,9 @@ class MetricsExporter(ProviderExporter):
     def _tools(self, report: Report, context: Any) -> None:
         run = report.trajectory
         for index, call in enumerate(run.calls):
-            if self._counted.new(run.trace_id, call.span_id or (run.span_id, call.call_id, index)):
+            counted, key = self._counted(run.trace_id), call.span_id or (run.span_id, call.call_id, index)
+            if key not in counted:
+                counted.add(key)
                 shared = {names.TOOL_NAME: call.name, names.AGENT_NAME: run.agent, names.SERVICE: run.service}
                 self._tool(call, shared, context)
 

@@ -23,8 +23,8 @@ from otel_eval.exporters.result_requests import REQUESTS, own_resource
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
-from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, suppress_instrumentation
+from otel_eval.otlp.endpoint import Endpoint, key_of
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, suppress_instrumentation
 
 METRICS_INTERVAL_S: Final = 5.0
 _MAX_SETS: Final = 2000  # more make a scrape of more than 70,000 series, which takes seconds
@@ -48,6 +48,7 @@ class OtlpSignalExporter(Exporter):
 
     def __init__(self, to: Endpoint, signal: str, name: str = "otlp") -> None:
         self.name = f"{name}.{signal}"
+        self.accepted_key = key_of(to, self.name)
         self._encode: Final = REQUESTS[signal]
         self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
 
@@ -83,7 +84,7 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         self.name: Final = name
         self._to, self._counters = to, counters
         self._client: Final = OtlpClient(to, "metrics")
-        self._attempts: Final = Attempts(name, retry, SignalHistory(), "sums are kept")
+        self._attempts: Final = Attempts(name, retry, "sums are kept")
         self._outage: Final = Outage(name, counters)
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -91,7 +92,8 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
 
     def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> sdk.MetricExportResult:
         """Send the sums."""
-        result = self._sent(encode_metrics(metrics_data).SerializeToString())
+        with suppress_instrumentation():
+            result = self._sent(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
             self._outage.over(0)
@@ -116,15 +118,11 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         """The result of the last attempt, none of which begins later than the endpoint's timeout."""
         until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
         while True:
-            result = self._attempts.make(lambda: self._attempt(body))
+            result = self._attempts.make(lambda: self._client.send(body))
             if result.status == "retryable":
                 backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
             if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
                 return result
-
-    def _attempt(self, body: bytes) -> ExportResult:
-        with suppress_instrumentation():
-            return self._client.send(body)
 
     def counts(self) -> dict[str, int]:
         """1 while the endpoint does not support metrics."""

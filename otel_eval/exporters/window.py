@@ -47,15 +47,17 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class _RunResult:
-    at: float
-    value: float | None
-    passed: bool | None
-    label: str | None
-    revision: int
+class RunResult:
+    """What a window holds of a result: nothing but its revision of one that was neither scored nor has a label."""
+
+    value: float | None = None
+    passed: bool | None = None
+    label: str | None = None
+    revision: int = 0
 
     @property
     def says_something(self) -> bool:
+        """Whether it is counted."""
         return (self.value, self.passed, self.label) != (None, None, None)
 
 
@@ -74,33 +76,23 @@ class ResultWindow:
 
     def __init__(self, time_s: float, results: int) -> None:
         self._time_s, self._results = time_s, results
-        self._entries: OrderedDict[Hashable, _RunResult] = OrderedDict()  # by run, oldest first
+        self._entries: OrderedDict[Hashable, tuple[float, RunResult]] = OrderedDict()  # by run, with the time, oldest first
         self._latest = -math.inf
 
     def __len__(self) -> int:
         """How many results are held, some of them perhaps too old."""
         return len(self._entries)
 
-    def add(
-        self,
-        now: float,
-        run: Hashable,
-        value: float | None = None,
-        passed: bool | None = None,
-        label: str | None = None,
-        *,
-        revision: int = 0,
-    ) -> None:
-        """Take a result. Without value, pass or label it only removes the earlier result of the run.
+    def add(self, now: float, run: Hashable, result: RunResult) -> None:
+        """Take a result. One that says nothing only removes the earlier result of the run.
 
         A revision that comes after a newer one of the same run is ignored.
         """
         now = self._expire(now)
-        earlier = self._entries.get(run)
-        entry = _RunResult(now, value, passed, label, revision)
-        if (earlier.revision if earlier else 0) > revision or not (revision or entry.says_something):
+        earlier = self._entries[run][1].revision if run in self._entries else 0
+        if earlier > result.revision or not (result.revision or result.says_something):
             return
-        self._entries[run] = entry
+        self._entries[run] = now, result
         self._entries.move_to_end(run)
         if len(self._entries) > self._results:
             self._entries.popitem(last=False)
@@ -108,7 +100,7 @@ class ResultWindow:
     def state(self, now: float) -> State:
         """What is in the window."""
         self._expire(now)
-        entries = [each for each in self._entries.values() if each.says_something]
+        entries = [each for _, each in self._entries.values() if each.says_something]
         values = sorted(each.value for each in entries if each.value is not None)
         passes = [each.passed for each in entries if each.passed is not None]
         labels = distribution(each.label for each in entries if each.label is not None)
@@ -124,8 +116,8 @@ class ResultWindow:
     def _expire(self, now: float) -> float:
         self._latest = max(self._latest, now)
         while self._entries:
-            run, oldest = next(iter(self._entries.items()))
-            if self._latest - oldest.at < self._time_s:
+            run, (at, _) = next(iter(self._entries.items()))
+            if self._latest - at < self._time_s:
                 break
             del self._entries[run]
         return self._latest
@@ -185,7 +177,7 @@ class WindowGauges:
         key = (run.trace_id, run.span_id) if run.span_id else object()  # without an id no other result is the same run's
         for result in report.results:
             with self._lock:
-                self._window(result).add(self._clock(), key, **_measures(result), revision=report.revision)
+                self._window(result).add(self._clock(), key, _entry(result, report.revision))
 
     def _window(self, result: Result) -> ResultWindow:
         key = (result.evaluation, result.scorer, result.type)
@@ -270,10 +262,10 @@ def _attributes(evaluation: str, scorer: str, kind: str) -> dict[str, str]:
     return {names.EVALUATION: evaluation, names.NAME: scorer, names.SCORER_TYPE: kind}
 
 
-def _measures(result: Result) -> Mapping[str, Any]:
+def _entry(result: Result, revision: int) -> RunResult:
     match result.outcome:
         case Scored(value=value, passed=passed):
-            return {"value": float(value), "passed": passed}
+            return RunResult(float(value), passed, revision=revision)
         case Skipped(details=details) if isinstance(details.get("label"), str):
-            return {"label": names.sendable(details["label"][:_LONGEST])}
-    return {}
+            return RunResult(label=names.sendable(details["label"][:_LONGEST]), revision=revision)
+    return RunResult(revision=revision)

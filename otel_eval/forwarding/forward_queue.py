@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import Overloaded
-from otel_eval.forwarding.pending_spans import ReleasedSpan
+from otel_eval.forwarding.pending_spans import PendingSpan
 from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
@@ -56,14 +56,13 @@ class ForwardQueue:
         client: OtlpClient,
         attempts: Attempts,
         counters: Counters,
-        warnings: Warnings,
         limit_bytes: int,
         passed: Callable[[Sequence[Any], Sequence[Any]], None],
     ) -> None:
         self._signal, self._client, self._attempts = signal, client, attempts
-        self._counters, self._warnings, self._limit, self._passed = counters, warnings, limit_bytes, passed
-        self._noun: Final = _NOUNS.get(signal, signal)
-        self._outage: Final = Outage(f"forward.{signal}", counters)
+        self._counters, self._warnings, self._limit, self._passed = counters, Warnings(), limit_bytes, passed
+        self._name, self._noun = f"forward.{signal}", _NOUNS[signal]
+        self._outage: Final = Outage(self._name, counters)
         self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
         self._changed = threading.Condition()  # guards what follows
         self._waiting: deque[_Request] = deque()
@@ -85,7 +84,7 @@ class ForwardQueue:
     # ------------------------------------------------------------------ in
 
     def reserve(self, size: int) -> None:
-        """Room for so many bytes, to be used by `put` or given back by `cancel`.
+        """Room for so many bytes, to be used or given back by `put`.
 
         Raises:
             Overloaded: there is none now.
@@ -96,25 +95,19 @@ class ForwardQueue:
                 raise Overloaded(f"the queue of {self._signal} to forward is full; retry later")
             self._bytes += size
 
-    def cancel(self, size: int) -> None:
-        """Give room back."""
-        with self._changed:
-            self._bytes -= size
-            self._changed.notify_all()
-
     def put(self, body: bytes, items: int, reserved: int, ack: Any = None) -> None:
-        """Queue a request for which room was reserved."""
+        """Queue a request for which room was reserved; nothing, for b"", gives the room back."""
         with self._changed:
             self._bytes -= reserved
             if body:
                 self._add(_Request(body, items, [] if ack is None else [ack], []))
 
-    def add(self, spans: Sequence[ReleasedSpan]) -> None:
+    def add(self, spans: Sequence[PendingSpan]) -> None:
         """Queue spans that were held; room was reserved with their request, so they are always accepted."""
         if spans:
-            body = wrap_spans((container, span) for container, span, _ in spans)
+            body = wrap_spans((each.container, each.payload) for each in spans)
             with self._changed:
-                self._add(_Request(body, len(spans), [], [ack for _, _, ack in spans if ack is not None]))
+                self._add(_Request(body, len(spans), [], [each.ack for each in spans if each.ack is not None]))
 
     def _add(self, request: _Request) -> None:
         self._waiting.append(request)
@@ -176,11 +169,8 @@ class ForwardQueue:
         while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
             self._outage.began()
             self._counters.add("forward.retries", signal=self._signal)
-            reason = result.reason
-            queued = self._items
-            self._warnings.say(
-                f"forward.{self._signal}", "export to forward.%s failed (%s), %d queued, retrying", self._signal, reason, queued
-            )
+            message = "export to %s failed (%s), %d queued, retrying"
+            self._warnings.say(self._name, message, self._name, result.reason, self._items)
             backoff.wait(result.after_s)
             if self._closed:
                 return False
@@ -204,19 +194,17 @@ class ForwardQueue:
         if lost:
             self._refused(lost, items, result)
         elif result.reason:  # OTLP: a message without rejected items is a warning
-            self._warnings.say(f"forward.{self._signal}.warned", "the backend warned about %s: %s", self._noun, result.reason)
+            self._warnings.say(f"{self._name}.warned", "the backend warned about %s: %s", self._noun, result.reason)
 
     def _refused(self, lost: int, items: int, result: ExportResult) -> None:
         self._counters.add("forward.refused", lost, signal=self._signal)
-        message = "%d of %d %s were refused by the backend: %s"
-        self._warnings.say(
-            f"forward.{self._signal}.refused", message, lost, items, self._noun, result.reason or "it gave no reason"
-        )
+        message, reason = "%d of %d %s were refused by the backend: %s", result.reason or "it gave no reason"
+        self._warnings.say(f"{self._name}.refused", message, lost, items, self._noun, reason)
 
     @property
     def is_unsupported(self) -> bool:
         """Whether the endpoint does not support the signal."""
-        return self._attempts.unsupported
+        return bool(self._attempts.unsupported)
 
     # ----------------------------------------------------------------- end
 
@@ -237,7 +225,7 @@ class ForwardQueue:
             self._changed.notify_all()
         if left and not kept:
             self._counters.add("forward.lost", left, signal=self._signal)
-            self._warnings.once(f"forward.{self._signal}.lost", "%d %s were not forwarded before the end", left, self._signal)
+            self._warnings.once(f"{self._name}.lost", "%d %s were not forwarded before the end", left, self._signal)
         self._client.close()
         return done or kept
 

@@ -34,9 +34,9 @@ class PendingSpan:
     container: SpanContainer
     ack: Any = None
 
-
-ReleasedSpan = tuple[SpanContainer, bytes, Any]
-"""What stands around a span, the span with its scores, and the ack of the request it came in."""
+    def with_scores(self, events: bytes) -> PendingSpan:
+        """The span as it leaves."""
+        return PendingSpan(self.trace_id, self.span_id, self.payload + events, self.container, self.ack)
 
 
 @dataclass(slots=True)
@@ -63,12 +63,10 @@ class PendingSpans:
         """Remove them: their request was not accepted."""
         with self._lock:
             for root in roots:
-                trace = self._traces.get(root.trace_id)
-                if trace is None:
-                    continue
-                trace.roots = [each for each in trace.roots if each is not root]
-                if not trace.roots:
-                    del self._traces[root.trace_id]
+                if (trace := self._traces.get(root.trace_id)) is not None:
+                    trace.roots = [each for each in trace.roots if each is not root]
+                    if not trace.roots:
+                        del self._traces[root.trace_id]
 
     def score(self, trace_id: bytes, span_id: bytes, events: bytes) -> bool:
         """Add scores to a span; False if it is not held: it left before, or is not known."""
@@ -79,13 +77,12 @@ class PendingSpans:
             trace.scores[span_id] = trace.scores.get(span_id, b"") + events
             return True
 
-    def release(self, trace_id: bytes) -> list[ReleasedSpan]:
-        """Remove and return the spans of a trace with the scores they have."""
+    def release(self, trace_id: bytes) -> list[PendingSpan]:
+        """Remove and return the spans of a trace, with the scores they have at the end of their payload."""
         with self._lock:
-            trace = self._traces.pop(trace_id, None)
-            if trace is None:
-                return []
-            return [(root.container, root.payload + self._events(trace, root), root.ack) for root in trace.roots]
+            trace = self._traces.pop(trace_id, _Trace())
+            # Not the same objects: the journal may be writing these again, which it does without scores.
+            return [root.with_scores(self._events(trace, root)) for root in trace.roots]
 
     def _events(self, trace: _Trace, root: PendingSpan) -> bytes:
         """The span's scores; those of its first time if it was sent again and its run did not change."""
@@ -128,10 +125,9 @@ class PendingSpans:
     def waiting(self, trace_id: bytes) -> list[PendingSpan]:
         """The spans of a trace, which stay."""
         with self._lock:
-            trace = self._traces.get(trace_id)
-            return [] if trace is None else list(trace.roots)
+            return list(self._traces.get(trace_id, _Trace()).roots)
 
-    def release_all(self) -> list[ReleasedSpan]:
+    def release_all(self) -> list[PendingSpan]:
         """Remove and return every span, with the scores it has."""
         with self._lock:
             ids = list(self._traces)

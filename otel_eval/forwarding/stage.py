@@ -9,24 +9,18 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
-from otel_eval.counters import Counters, Warnings
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.result_requests import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
-from otel_eval.forwarding.pending_spans import (
-    HoldFilter,
-    PendingSpan,
-    PendingSpans,
-    UnsentRequest,
-    checksum_of,
-)
+from otel_eval.forwarding.pending_spans import HoldFilter, PendingSpan, PendingSpans, UnsentRequest, checksum_of
 from otel_eval.forwarding.splice import remove_spans, wrap_spans
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
-from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy, SignalHistory
+from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy
 from otel_eval.storage.durable import Ack, ForwardedRequests
 
 _DEFAULT: Final = RetryPolicy()
@@ -76,15 +70,13 @@ class Forwarder(Exporter):
         self._journal: Final = journal
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
-        warnings = Warnings()
         passed = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
-            key = key_of(to, f"forward.{signal}")
-            history = SignalHistory(forwards=True, key=key, keeps=journal is not None, before=before)
-            attempts = Attempts(f"forward.{signal}", retry, history, "they are dropped")
-            client = OtlpClient(to, signal)
-            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, warnings, limit_bytes, passed)
+            name, client = f"forward.{signal}", OtlpClient(to, signal)
+            known: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
+            attempts = Attempts(name, retry, "they are dropped", forwards=True, **known)
+            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, passed)
 
     def use_engine(self, engine: Engine) -> None:
         """Hold spans for the evaluations of this engine from now on; spans that are held leave when their trace was evaluated."""
@@ -130,7 +122,7 @@ class Forwarder(Exporter):
             take(ack)
         except BaseException:
             self._pending.drop(roots)
-            queue.cancel(len(body))
+            queue.put(b"", 0, len(body))
             if self._journal is not None and ack is not None:
                 self._journal.dropped(ack)
             raise
@@ -188,7 +180,7 @@ class Forwarder(Exporter):
             return
         span_id = root.span_id.hex()
         events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
-        queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
+        queue.add([root.with_scores(events or self._pending.scores_of(root))])
 
     def remember(self, reports: Iterable[Report]) -> None:
         """Remember results of runs from before a restart, for their own spans that clients send again."""

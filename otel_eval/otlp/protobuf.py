@@ -130,7 +130,8 @@ def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     batch = SpanBatch(most=most)
     try:
         for scope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
-            add_logs(batch, scope, items, records)
+            for payload, record in zip(items, records, strict=True) if _is_read(batch, scope, len(items)) else ():
+                _add_log(batch, payload, record)
     except DecodeError as error:
         raise _unreadable("logs", error) from None
     return with_content_sizes(batch) if is_dense(body) else batch
@@ -238,14 +239,8 @@ def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids
     batch.spans.append((trace_id, span_id, (parent_id, payload, scope), len(payload)))
 
 
-def add_logs(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], records: Iterable[Any]) -> None:
-    """Add the log records of one scope, which were parsed, ignore them, or reject them."""
-    if _is_read(batch, scope, len(items)):
-        for payload, record in zip(items, records, strict=True):
-            _add_log(batch, payload, record)
-
-
 def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
+    """Add a log record, which was parsed, ignore it, or reject it."""
     if _unsound(record.trace_id, record.span_id, b"") or not _may_matter(record):
         batch.ignored += 1
     elif len(record.attributes) > batch.most:
@@ -288,7 +283,7 @@ def reserialize_logs(frames: Iterable[LogFrame]) -> bytes:
 
 
 # Each has one of these bytes in its tag, whatever else they may stand for: attributes of a span, of an event, of a link;
-# events, links.
+# events, links. To count them takes longer than to parse a span that is not great.
 _TAGS: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
 _GREAT: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
 _OTHERS: Final = 64  # fields that are neither attributes nor events nor links: the most that is known is 13
@@ -303,12 +298,8 @@ def limit_exceeded(payload: bytes, most: int) -> str:
     """Why a span has too many attributes, events or links, or ""."""
     if len(payload) // 2 <= most:  # each takes two bytes at the least
         return ""
-    if not any(sum(map(payload.count, tags)) > most for tags in _TAGS):
+    if len(payload) > _GREAT * most and not any(sum(map(payload.count, tags)) > most for tags in _TAGS):
         return ""
-    return _counted(payload, most)
-
-
-def _counted(payload: bytes, most: int) -> str:
     if _has_more_fields(payload, 3 * most + _OTHERS, most):
         return too_many("a span", most, "attributes, events or links")
     span = parse_crowd(payload)

@@ -12,6 +12,7 @@ what a full parse would give. Source: opentelemetry-proto, common.proto.
 
 from __future__ import annotations
 
+import re
 import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
@@ -25,105 +26,70 @@ from google.protobuf.message import DecodeError
 from otel_eval.wire import read_varint, sized, varint
 
 _PACKAGE: Final = "otel_eval.partial"
-_BYTES: Final = Field.TYPE_BYTES
-_Shape = tuple[int, int | str, bool]
+# As in a .proto file. RawTraces is ExportTraceServiceRequest and TracesData: they are the same on the wire.
+_MESSAGES: Final = """
+message RawTraces { repeated RawTraceGroup groups = 1; }
+message RawTraceGroup { repeated bytes resource = 1; repeated RawScope scopes = 2; }
+message RawScope { repeated bytes scope = 1; repeated bytes items = 2; }
+message SpanIds { repeated SpanIdGroup groups = 1; }
+message SpanIdGroup { repeated SpanIdScope scopes = 2; }
+message SpanIdScope { repeated Ids items = 2; }
+message Ids { bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; }
+message Logs { repeated LogGroup groups = 1; }
+message LogGroup { repeated LogScope scopes = 2; }
+message LogScope { repeated Log items = 2; }
+message Log { repeated bytes body = 5; repeated bytes attributes = 6; bytes trace_id = 9; bytes span_id = 10;
+  bytes event_name = 12; }
+message Span { bytes name = 5; int32 kind = 6; fixed64 start = 7; fixed64 end = 8; repeated bytes attributes = 9;
+  repeated bytes events = 11; repeated bytes status = 15; fixed32 flags = 16; }
+message Crowd { repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes links = 13; }
+message Link { repeated bytes attributes = 4; }
+message Status { bytes message = 2; int32 code = 3; }
+message Event { bytes name = 2; repeated bytes attributes = 3; }
+message Resource { repeated bytes attributes = 1; }
+message Scope { bytes name = 1; repeated bytes attributes = 3; }
+message Pair { bytes key = 1; repeated bytes value = 2; }
+message Values { repeated bytes values = 1; }
+message Metrics { repeated bytes groups = 1; }
+message Any { oneof value { bytes string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4;
+  Values array_value = 5; Values kvlist_value = 6; bytes bytes_value = 7; } }
+"""
+_MESSAGE: Final = re.compile(r"message (\w+) \{(.*?)\}\n", re.DOTALL)
+_FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 
 
-def _one(number: int, kind: int | str = _BYTES) -> _Shape:
-    return number, kind, False
-
-
-def _many(number: int, kind: int | str = _BYTES) -> _Shape:
-    return number, kind, True
-
-
-_IDS: Final = {"trace_id": _one(1), "span_id": _one(2), "parent_span_id": _one(4)}
-_SPAN: Final = {
-    "name": _one(5),
-    "kind": _one(6, Field.TYPE_INT32),
-    "start": _one(7, Field.TYPE_FIXED64),
-    "end": _one(8, Field.TYPE_FIXED64),
-    "attributes": _many(9),
-    "events": _many(11),
-    "status": _many(15),
-    "flags": _one(16, Field.TYPE_FIXED32),
-}
-_LOG: Final = {
-    "body": _many(5),
-    "attributes": _many(6),
-    "trace_id": _one(9),
-    "span_id": _one(10),
-    "event_name": _one(12),
-}
-
-_MESSAGES: Final[Mapping[str, Mapping[str, _Shape]]] = {
-    # ExportTraceServiceRequest and TracesData are the same on the wire.
-    "RawTraces": {"groups": _many(1, "RawTraceGroup")},
-    "RawTraceGroup": {"resource": _many(1), "scopes": _many(2, "RawScope")},
-    "RawScope": {"scope": _many(1), "items": _many(2)},
-    "SpanIds": {"groups": _many(1, "SpanIdGroup")},
-    "SpanIdGroup": {"scopes": _many(2, "SpanIdScope")},
-    "SpanIdScope": {"items": _many(2, "Ids")},
-    "Ids": _IDS,
-    "Logs": {"groups": _many(1, "LogGroup")},
-    "LogGroup": {"scopes": _many(2, "LogScope")},
-    "LogScope": {"items": _many(2, "Log")},
-    "Log": _LOG,
-    "Span": _SPAN,
-    "Crowd": {"attributes": _many(9), "events": _many(11), "links": _many(13)},
-    "Link": {"attributes": _many(4)},
-    "Status": {"message": _one(2), "code": _one(3, Field.TYPE_INT32)},
-    "Event": {"name": _one(2), "attributes": _many(3)},
-    "Resource": {"attributes": _many(1)},
-    "Scope": {"name": _one(1), "attributes": _many(3)},
-    "Pair": {"key": _one(1), "value": _many(2)},
-    "Values": {"values": _many(1)},
-    "Metrics": {"groups": _many(1)},
-}
-
-_ANY: Final[Mapping[str, _Shape]] = {
-    "string_value": _one(1),
-    "bool_value": _one(2, Field.TYPE_BOOL),
-    "int_value": _one(3, Field.TYPE_INT64),
-    "double_value": _one(4, Field.TYPE_DOUBLE),
-    "array_value": _one(5, "Values"),
-    "kvlist_value": _one(6, "Values"),
-    "bytes_value": _one(7),
-}
-
-
-def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: Mapping[str, _Shape]) -> descriptor_pb2.DescriptorProto:
+def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: str) -> None:
     message = file.message_type.add(name=name)
-    for field_name, (number, kind, repeated) in fields.items():
-        field = message.field.add(name=field_name, number=number)
-        field.label = Field.LABEL_REPEATED if repeated else Field.LABEL_OPTIONAL
-        if isinstance(kind, str):
-            field.type, field.type_name = Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+    if is_choice := "oneof" in fields:  # then all of them are in it
+        message.oneof_decl.add(name="value")
+    for repeated, kind, field_name, number in _FIELD.findall(fields):
+        label = Field.LABEL_REPEATED if repeated else Field.LABEL_OPTIONAL
+        field = message.field.add(name=field_name, number=int(number), label=label)
+        if kind.islower():
+            field.type = Field.Type.Value(f"TYPE_{kind.upper()}")
         else:
-            field.type = Field.Type.ValueType(kind)
-    return message
+            field.type, field.type_name = Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+        if is_choice:
+            field.oneof_index = 0
 
 
-def _build() -> Callable[[str], Callable[[bytes], Any]]:
+def _pool() -> descriptor_pool.DescriptorPool:
     file = descriptor_pb2.FileDescriptorProto(name="otel_eval/partial.proto", package=_PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
+    for name, fields in _MESSAGE.findall(_MESSAGES):
         _add(file, name, fields)
-    any_value = _add(file, "Any", _ANY)
-    any_value.oneof_decl.add(name="value")
-    for field in any_value.field:
-        field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()  # our own: nothing here can collide with generated code
     pool.Add(file)
-
-    def parser(name: str) -> Callable[[bytes], Any]:
-        found = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
-        parse: Callable[[bytes], Any] = message_factory.GetMessageClass(found).FromString
-        return parse
-
-    return parser
+    return pool
 
 
-_parser: Final = _build()
+_POOL: Final = _pool()
+
+
+def _parser(name: str) -> Callable[[bytes], Any]:
+    found = _POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    parse: Callable[[bytes], Any] = message_factory.GetMessageClass(found).FromString
+    return parse
+
 
 # Each takes bytes, gives a message of the shape above and raises `google.protobuf.message.DecodeError`.
 parse_raw_traces: Final = _parser("RawTraces")

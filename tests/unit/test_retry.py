@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
+from typing import Any
 
 import pytest
 
-from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy
 
 
 class Recording(threading.Event):
@@ -63,22 +65,26 @@ def test_while_the_process_ends_waits_are_short():
     assert stopping.waits == []
 
 
-def meanings(history: SignalHistory, *statuses: str) -> list[str]:
-    return [history.resolve(ExportResult(status, status)).status for status in statuses]  # type: ignore[arg-type]
+def made(**known: Any) -> Attempts:
+    return Attempts("otlp.logs", RetryPolicy(), "results are dropped", **known)
+
+
+def meanings(attempts: Attempts, *statuses: str) -> list[str]:
+    return [attempts.make(partial(ExportResult, status, status)).status for status in statuses]  # type: ignore[arg-type]
 
 
 def test_responses_of_an_endpoint_that_accepted_the_signal_are_outages():
     """A 404 in the middle is retried."""
-    history = SignalHistory()
+    attempts = made()
     statuses = ("ok", "not_found", "unsupported", "server_error", "denied", "permanent", "retryable")
-    assert meanings(history, *statuses) == ["ok", *["retryable"] * 3, "permanent", "permanent", "retryable"]
-    assert history.unsupported == ""
+    assert meanings(attempts, *statuses) == ["ok", *["retryable"] * 3, "permanent", "permanent", "retryable"]
+    assert attempts.unsupported == ""
 
 
 def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
     """One attempt is allowed in each minute; a success ends that."""
     now = [0.0]
-    attempts = Attempts("otlp.logs", RetryPolicy(clock=lambda: now[0]), SignalHistory(), "results are dropped")
+    attempts = Attempts("otlp.logs", RetryPolicy(clock=lambda: now[0]), "results are dropped")
     answers = iter(["not_found", "permanent", "ok", "not_found"])
 
     def attempt() -> str:
@@ -105,13 +111,13 @@ def test_what_an_earlier_process_had_accepted_counts():
         def add(self, key: str) -> None:
             accepted.add(key)
 
-    assert meanings(SignalHistory(key="a", before=Before()), "not_found") == ["unsupported"]
-    assert meanings(SignalHistory(key="a", before=Before()), "ok") == ["ok"]
-    assert meanings(SignalHistory(key="a", before=Before()), "not_found") == ["retryable"]
-    assert meanings(SignalHistory(key="b", before=Before()), "not_found") == ["unsupported"]
+    assert meanings(made(key="a", before=Before()), "not_found") == ["unsupported"]
+    assert meanings(made(key="a", before=Before()), "ok") == ["ok"]
+    assert meanings(made(key="a", before=Before()), "not_found") == ["retryable"]
+    assert meanings(made(key="b", before=Before()), "not_found") == ["unsupported"]
 
 
 def test_forwarding_follows_the_list_of_otlp():
     """A server error is permanent there; with storage a refusal of the sender is retried, since it can be repaired."""
-    assert meanings(SignalHistory(forwards=True), "server_error", "denied") == ["permanent", "permanent"]
-    assert meanings(SignalHistory(keeps=True), "denied") == ["retryable"]
+    assert meanings(made(forwards=True), "server_error", "denied") == ["permanent", "permanent"]
+    assert meanings(made(keeps=True), "denied") == ["retryable"]

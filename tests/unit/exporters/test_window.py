@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.exporters.window import PERCENTILES, ResultWindow, State, WindowLimits
+from otel_eval.exporters.window import PERCENTILES, ResultWindow, RunResult, State, WindowLimits
 
 LABELS = st.none() | st.sampled_from("abc")
 SCORES = st.none() | st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
@@ -63,7 +63,7 @@ def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float
     window, slow, now = ResultWindow(time_s, results), Slow(time_s, results), 0.0
     for step, run, value, passed, label, revision in adds:
         now += step
-        window.add(now, run, value, passed, label, revision=revision)
+        window.add(now, run, RunResult(value, passed, label, revision))
         slow.add(now, run, value, passed, label, revision)
         assert len(window) <= results
         assert window.state(now) == slow.state(now)
@@ -75,9 +75,9 @@ def test_an_earlier_revision_that_comes_later_does_not_stand_for_one_that_says_n
     """A judge may answer about the earlier one when the later one was skipped already."""
     window = ResultWindow(60, 10)
     for revision in earlier:
-        window.add(0, "run", 1.0, True, revision=revision)
-    window.add(1, "run", revision=2)
-    window.add(2, "run", 0.5, True, revision=1)
+        window.add(0, "run", RunResult(1.0, True, revision=revision))
+    window.add(1, "run", RunResult(revision=2))
+    window.add(2, "run", RunResult(0.5, True, revision=1))
     assert window.state(3).results == 0
 
 
@@ -91,14 +91,14 @@ def test_quantiles_are_scores_that_occurred():
     """Nearest rank, exact also where floating point would round a rank up."""
     window = ResultWindow(60, 1000)
     for number in range(100):
-        window.add(0, number, number / 100)
+        window.add(0, number, RunResult(number / 100))
     assert window.state(1).quantiles == {50: 0.49, 90: 0.89, 95: 0.94}
 
 
 def test_a_result_is_gone_at_the_moment_it_is_too_old():
     """Not before."""
     window = ResultWindow(60, 10)
-    window.add(0, "run", 1.0, True)
+    window.add(0, "run", RunResult(1.0, True))
     assert [window.state(now).results for now in (59.9, 60.0)] == [1, 0]
 
 
