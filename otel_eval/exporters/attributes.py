@@ -36,6 +36,12 @@ SCORER_TYPE: Final = "otel_eval.scorer.type"
 OUTCOME: Final = "otel_eval.outcome"
 _KIND: Final = (NAME, SCORE_LABEL, ERROR_TYPE, SCORER_TYPE, "otel_eval.scorer.version", OUTCOME, "otel_eval.skip.reason")
 SERVICE: Final = "otel_eval.service"
+_ORIGIN: Final = (
+    *(EVALUATION, "otel_eval.completeness", "otel_eval.revision", SERVICE, AGENT_NAME),
+    # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
+    "gen_ai.evaluation.target",
+    *("otel_eval.service_version", "otel_eval.environment", "otel_eval.evaluator.id", "otel_eval.schema"),
+)
 SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
 _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
 
@@ -66,32 +72,51 @@ def event_attributes(report: Report, result: Result) -> dict[str, Any]:
 
 def run_attributes(report: Report) -> dict[str, Any]:
     """What the events of all results of a report share: which run, when, which case, made from which spans."""
-    run, evidence, stamp = report.trajectory, report.evidence, report.stamp
+    return origin_attributes(origin_of(report)) | single_attributes(report)
+
+
+def origin_attributes(origin: tuple[Any, ...]) -> dict[str, Any]:
+    """What the events of all reports with one origin, as of `origin_of`, share."""
+    return {name: _sendable(value) for name, value in zip(_ORIGIN, origin, strict=True) if value != ""}
+
+
+def origin_of(report: Report) -> tuple[Any, ...]:
+    """The values of attributes of a run of which there are few combinations, so that encoding can remember them."""
+    run, evaluator = report.trajectory, report.stamp.evaluator
+    deployment = run.service_version, run.environment
+    target = run.agent or run.name
+    return (
+        report.evaluation,
+        run.completeness.value,
+        report.revision,
+        run.service,
+        run.agent,
+        target,
+        *deployment,
+        evaluator,
+        SCHEMA,
+    )
+
+
+def single_attributes(report: Report) -> dict[str, Any]:
+    """What differs between the runs of one origin."""
+    run, evidence = report.trajectory, report.evidence
     named: dict[str, Any] = {
-        EVALUATION: report.evaluation,
-        "otel_eval.completeness": run.completeness.value,
-        "otel_eval.revision": report.revision,
-        SERVICE: run.service,
-        AGENT_NAME: run.agent,
-        # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
-        "gen_ai.evaluation.target": run.agent or run.name,
-        "gen_ai.conversation.id": run.conversation_id,
-        "otel_eval.service_version": run.service_version,
-        "otel_eval.environment": run.environment,
-        "otel_eval.evaluator.id": stamp.evaluator,
-        "otel_eval.schema": SCHEMA,
+        "gen_ai.conversation.id": run.conversation_id or None,
         "otel_eval.start_time": start_time(run),
         "otel_eval.duration_ms": duration_ms(run),
-        "otel_eval.evaluated_at": rfc3339(stamp.at_ns),
-        "gen_ai.response.id": run.response_id,
-        "otel_eval.spans": evidence.spans if evidence else None,
-        "otel_eval.spans_digest": evidence.digest if evidence else None,
+        "otel_eval.evaluated_at": rfc3339(report.stamp.at_ns),
+        "gen_ai.response.id": run.response_id or None,
     }
-    named = {name: value for name, value in named.items() if value != "" and value is not None}
+    if evidence is not None:
+        named |= {"otel_eval.spans": evidence.spans, "otel_eval.spans_digest": evidence.digest or None}
     for key, value in report.attributes.items():
-        if value is not None:
-            named[sendable(f"{_RUN_ATTRIBUTES}{key}")] = _primitive(value)
-    return {name: sendable(each) if type(each) is str else each for name, each in named.items()}
+        named[sendable(f"{_RUN_ATTRIBUTES}{key}")] = _primitive(value)
+    return {name: _sendable(value) for name, value in named.items() if value is not None}
+
+
+def _sendable(value: Any) -> Any:
+    return sendable(value) if type(value) is str else value
 
 
 def result_attributes(result: Result) -> dict[str, Any]:

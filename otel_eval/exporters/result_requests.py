@@ -127,9 +127,14 @@ def events_of(report: Report) -> bytes:
     """One `events` field of a span for each result; its time is the end of the run."""
     # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
     head = b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _EVENT_NAME
-    head += _pairs(names.run_attributes(report))
+    head += _origin(names.origin_of(report)) + _pairs(names.single_attributes(report))
     events = [head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result)) for result in report.results]
     return b"".join([sized(_EVENTS, each) for each in events])
+
+
+@lru_cache(maxsize=256)  # of agents, services and evaluations there are few
+def _origin(origin: tuple[Any, ...]) -> bytes:
+    return _pairs(names.origin_attributes(origin))
 
 
 @lru_cache(maxsize=1024)  # no more than scorers in the configuration have kinds of outcomes
