@@ -179,6 +179,9 @@ class AdminServer(ConnectionServer):
         ConfigError: the address cannot be had.
     """
 
+    late_s = 0.0  # pages are answered at once, so a connection that lasts waits for its client: it may always be ended
+    thread_name = "otel-eval-admin"
+
     def __init__(
         self,
         endpoint: str,
@@ -193,8 +196,7 @@ class AdminServer(ConnectionServer):
         self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", place[0], *names))
         self._spare = Spare()
         try:
-            # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
-            super().__init__(place, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, late_s=0.0, name="otel-eval-admin")
+            super().__init__(place, _AdminHandler, _CONNECTIONS, _IDLE_S)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_of, starting
+from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_limits, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
@@ -127,7 +126,7 @@ class Server:
             watch=self._diagnostics.evaluated,
         )
         relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
-        handler = partial(DecodingHandler, relay or _Intake(self._pipeline))
+        handler = DecodingHandler(relay or _Intake(self._pipeline), receiver_limits(config.receivers.otlp))
         self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens)
         self.take: Final = self._receiver.take
         self._memory: Final = IdleMemory(

@@ -12,14 +12,14 @@ from otel_eval.admin import AdminServer, Readiness
 from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.wiring import engine_of
-from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, refuse_credentials
+from otel_eval.config import Auth, EvalConfig, HttpServer, MetricsOtlp, OtlpReceiver, Telemetry, refuse_credentials
 from otel_eval.counters import Counters
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.export_handler import ReceiverLimits
 from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import OtlpServer
@@ -43,59 +43,42 @@ _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
 
 def receiver_of(
-    given: OtlpReceiver | None,
-    handler: Callable[..., ExportHandler],
-    ready: Callable[[], bool],
-    *,
-    listens: bool = True,
-    grpc_threads: int = ReceiverLimits().grpc_threads,
+    given: OtlpReceiver | None, handler: ExportHandler, ready: Callable[[], bool], *, listens: bool = True
 ) -> OtlpServer:
     """The receiver, not listening yet, without a transport if it is off.
 
     Args:
-        handler: as `OtlpServer` has it.
         listens: False: whatever is configured, no transport is on.
 
     Raises:
         ConfigError: a token cannot be had.
     """
-    if given is None:
-        return OtlpServer(grpc=None, http=None, handler=handler)
-    grpc, http = (given.protocols.grpc, given.protocols.http) if listens else (None, None)
-    return OtlpServer(
-        grpc=grpc.endpoint if grpc else None,
-        http=http.endpoint if http else None,
-        handler=handler,
-        limits=ReceiverLimits(
-            max_body_bytes=max_message_size(given),
-            max_inflight_bytes=given.max_inflight_size,
-            max_attributes=given.max_attributes,
-            grpc_threads=grpc_threads,
-        ),
-        grpc_tls=_tls(grpc.tls if grpc else None),
-        http_tls=_tls(http.tls if http else None),
-        tokens=_tokens(given.auth) if listens else None,
-        ready=ready,
-    )
+    if given is None or not listens:
+        return OtlpServer(handler)
+    addresses = {protocol: each.endpoint for protocol, each in _served(given).items()}
+    return OtlpServer(handler, certificates=_certificates(given), tokens=_tokens(given.auth), ready=ready, **addresses)
 
 
-def max_message_size(given: OtlpReceiver) -> int:
-    """The greater one of the two protocols' limits."""
-    return max(each.max_message_size for each in (given.protocols.grpc, given.protocols.http) if each)
+def receiver_limits(given: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
+    """What clients may cost; of a message the greater one of the two protocols' limits."""
+    given = given or OtlpReceiver()
+    largest = max(each.max_message_size for each in _served(given).values())
+    sizes = {"max_inflight_bytes": given.max_inflight_size, "max_attributes": given.max_attributes}
+    return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
 
 
-def _server_files(given: OtlpReceiver) -> Iterator[Callable[[], object]]:
-    """Read the certificates and tokens of the receiver."""
-    for protocol, server in (("grpc", given.protocols.grpc), ("http", given.protocols.http)):
-        if server and (files := _tls(server.tls)):
-            yield partial(Certificates, files, f"receivers.otlp.protocols.{protocol}.tls")
-    yield partial(_tokens, given.auth)
+def _served(given: OtlpReceiver) -> dict[str, HttpServer]:
+    """The servers of the protocols that are on."""
+    return {protocol: each for protocol, each in given.protocols if each}
 
 
-def _tls(given: ServerTls | None) -> Tls | None:
-    if given is None:
-        return None
-    return Tls(**given.model_dump(exclude={"reload_interval"}), reload_s=given.reload_interval)
+def _certificates(given: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
+    """What opens the certificates of each protocol that speaks TLS."""
+    return {
+        protocol: partial(Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(each.tls))
+        for protocol, each in _served(given).items()
+        if each.tls
+    }
 
 
 def _tokens(given: Auth | None) -> BearerTokens | None:
@@ -188,7 +171,9 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: something cannot; every such thing is named, and no secret.
     """
-    readings: list[Callable[[], object]] = [*_server_files(config.receivers.otlp)] if config.receivers.otlp else []
+    readings: list[Callable[[], object]] = []
+    if otlp := config.receivers.otlp:
+        readings += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
     readings += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
         readings += [each.tls.context for each in to.values() if is_secure(each)]

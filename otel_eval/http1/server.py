@@ -169,8 +169,10 @@ class ConnectionServer(ThreadingHTTPServer):
         handler: of the requests of a connection.
         connections: at once.
         idle_s: how long a connection may wait for the next request, its headers included.
+
+    Attributes:
         late_s: how late a client must be to lose its connection when all are taken.
-        name: of the accepting thread.
+        thread_name: of the accepting thread.
 
     Raises:
         OSError: it cannot listen there.
@@ -179,27 +181,19 @@ class ConnectionServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
+    late_s: float
+    thread_name: str
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[ConnectionHandler],
-        *,
-        connections: int,
-        idle_s: float,
-        late_s: float,
-        name: str,
-    ) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[ConnectionHandler], connections: int, idle_s: float) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
         self.idle_s: Final = idle_s
         self.stopping = False
-        self._late_s: Final = late_s
         self._places = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
         self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # for a client: since when it is late
-        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
+        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=self.thread_name, daemon=True)
 
     def start(self) -> None:
         """Serve, on threads of its own."""
@@ -235,7 +229,7 @@ class ConnectionServer(ThreadingHTTPServer):
 
     def _make_room(self) -> bool:
         """End the connection whose client is late the longest."""
-        before = time.monotonic() - self._late_s
+        before = time.monotonic() - self.late_s
         with self._lock:
             late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
             latest = min(late, key=late.__getitem__, default=None)
