@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
@@ -16,8 +16,11 @@ from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.diagnostics import Diagnostics
+from otel_eval.engine import Engine
+from otel_eval.exporters import Exporter
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
+from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
@@ -30,12 +33,7 @@ from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import PendingResults, Recovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from otel_eval.app.kafka import KafkaIntake
-    from otel_eval.engine import Engine
-    from otel_eval.exporters import Exporter
-    from otel_eval.interfaces import SpanFrame
     from otel_eval.judges import AsyncEvaluator
 
 NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")

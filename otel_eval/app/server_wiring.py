@@ -6,31 +6,28 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from otel_eval.admin import AdminServer, Readiness
-from otel_eval.admin.metrics import SelfMetricsExporter
+from otel_eval.admin.metrics import Family, SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
+from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Auth, EvalConfig, HttpServer, MetricsOtlp, OtlpReceiver, Telemetry, refuse_credentials
 from otel_eval.counters import Counters
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
+from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.forwarding.stage import Forwarder
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
-from otel_eval.sources.receiver.export_handler import ReceiverLimits
+from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLimits
 from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
-
-if TYPE_CHECKING:
-    from otel_eval.admin.metrics import Family
-    from otel_eval.engine import Engine
-    from otel_eval.forwarding.stage import Forwarder
-    from otel_eval.sources.receiver.export_handler import ExportHandler
-    from otel_eval.storage.durable import Durable
+from otel_eval.storage.durable import Durable
 
 
 def max_attributes_of(config: EvalConfig) -> int:
@@ -181,13 +178,7 @@ def check(config: EvalConfig) -> None:
     for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
         if client:
             readings.append(partial(_check_kafka, client.settings(), key))
-    if config.judges:
-        from otel_eval.app.judge_clients import judges_of  # deferred: it loads every scorer
-
-        readings.append(partial(judges_of, config))
-    readings.append(partial(_check_datasets, config))
-    if config.workers > 1:
-        readings.append(partial(refuse_unshared, config))
+    readings += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
     collect_errors(readings)
 
 
@@ -254,8 +245,6 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     Raises:
         ConfigError: a TLS file cannot be used.
     """
-    from otel_eval.forwarding.stage import Forwarder  # deferred: it loads the clients of gRPC and HTTP
-
     given = config.exporters.forward
     if given is None:
         return None
