@@ -67,14 +67,7 @@ class Readiness(NamedTuple):
 
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
 _UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
-_QUEUES: Final = (
-    "late_pending",
-    "results.queued",
-    "forward.waiting_bytes",
-    "forward.held_spans",
-    "storage.bytes",
-    "storage.reports_waiting",
-)
+_QUEUES: Final = ("late_pending", "results.queued", "forward.waiting", "forward.held", "storage.bytes", "storage.reports")
 _UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
@@ -87,6 +87,8 @@ class Server:
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
         self._bound: Bound | None = None
+        self._stop_once: Final = threading.Lock()
+        self._stopped: bool | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
@@ -141,9 +143,13 @@ class Server:
         if self._expected is not None:
             self._expected.look()
 
-    def scores(self) -> Iterable[Family]:
+    def scores(self) -> list[Family]:
         """The metrics of results, for a scrape."""
-        return families_of(self._metrics.collect() if self._metrics else None)
+        return list(families_of(self._metrics.collect() if self._metrics else None))
+
+    def look(self) -> tuple[dict[str, Any], Readiness]:
+        """What was counted, and whether it works."""
+        return self.counts(), self.readiness()
 
     def _kafka_of(self, config: EvalConfig, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
@@ -278,7 +284,13 @@ class Server:
         return delivered and done and not stopping.is_set()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long."""
+        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver, once; False if this took too long."""
+        with self._stop_once:  # of a worker the front, or it itself where the front is gone
+            if self._stopped is None:
+                self._stopped = self._stop(timeout_s)
+            return self._stopped
+
+    def _stop(self, timeout_s: float) -> bool:
         self.note_stop()
         deadline = time.monotonic() + timeout_s
         for source in self._sources:

@@ -301,15 +301,9 @@ def refuse_unshared(config: EvalConfig) -> None:
 def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
     """The configuration of one worker: limits of the whole service are divided, and each has a storage directory of its own."""
     workers, traces, storage = config.workers, config.traces, config.storage
-    own: dict[str, Any] = {
-        "workers": 1,
-        "traces": traces.model_copy(
-            update={
-                "max_traces": max(1, traces.max_traces // workers),
-                "max_bytes": max(traces.max_bytes_per_trace, traces.max_bytes // workers),
-            }
-        ),
-    }
+    most_bytes = max(traces.max_bytes_per_trace, traces.max_bytes // workers)
+    share = traces.model_copy(update={"max_traces": max(1, traces.max_traces // workers), "max_bytes": most_bytes})
+    own: dict[str, Any] = {"workers": 1, "traces": share}
     if instance := config.telemetry.service_instance_id:
         own["telemetry"] = config.telemetry.model_copy(update={"service_instance_id": f"{instance}-{number}"})
     if storage:

@@ -279,11 +279,8 @@ class Deadlines:
             found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
             if is_pressed:
                 found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]
-            return self._taken(found)
+            return [self._waits.pop(number)[1] for number in found]
 
     def _older_than(self, limit_s: float) -> list[int]:
         before = time.monotonic() - limit_s
         return list(itertools.takewhile(lambda number: self._waits[number][0] <= before, self._waits))
-
-    def _taken(self, numbers: list[int]) -> list[Callable[[], object]]:
-        return [self._waits.pop(number)[1] for number in numbers]
