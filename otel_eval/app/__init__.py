@@ -41,7 +41,7 @@ class ReplayCoverage(Coverage):
 
     def __init__(self) -> None:
         super().__init__(live=False)
-        self._keys: dict[int, set[str]] = {}  # id of a dataset → keys that runs carried
+        self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)  # that runs carried
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
         """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
@@ -50,17 +50,15 @@ class ReplayCoverage(Coverage):
         self.observe(trace, found)
         for run, matching in found:
             for dataset, reference, _ in _files(matching):
-                if (key := reference.key_of(run)) is not None:
-                    self._keys.setdefault(id(dataset), set()).add(key)
+                self._keys[dataset].add(reference.key_of(run))
         return reports
 
     def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
         """The keys of records that no evaluated run carried, by file; none of files that a sampled evaluation or scorer reads."""
-        datasets = {id(dataset): dataset for dataset, _, _ in _files(self.evaluations)}
-        sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
-        for key, dataset in datasets.items():
-            used = self._keys.get(key, set())
-            if unused := [each for each in dataset.record_keys() if key not in sampled and each not in used]:
+        sampled = {dataset for dataset, _, share in _files(self.evaluations) if share < 1}
+        for dataset in dict.fromkeys(dataset for dataset, _, _ in _files(self.evaluations)):
+            unused = [key for key in dataset.record_keys() if key not in self._keys[dataset]]
+            if unused and dataset not in sampled:
                 yield dataset, unused
 
 

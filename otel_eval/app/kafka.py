@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app.server_wiring import max_attributes_of
+from otel_eval.app.server_wiring import receiver_limits
 from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
@@ -67,7 +67,7 @@ class KafkaIntake:
         )
 
     def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
-        limits = given.max_message_size, max_attributes_of(config)
+        limits = given.max_message_size, receiver_limits(config.receivers.otlp).max_attributes
         return Services(
             topic=given.topic,
             reader=RecordReader(_ENCODINGS[given.encoding], *limits, needs_key=given.unkeyed == "refuse"),

@@ -11,7 +11,7 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_limits, receiver_of, starting
+from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_limits, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
@@ -229,7 +229,7 @@ class Server:
         self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._set_aside
         resuming = ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
-        limits = (max_attributes_of(self._config), resuming)
+        limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
         recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:

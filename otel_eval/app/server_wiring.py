@@ -29,12 +29,6 @@ from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
 from otel_eval.storage.durable import Durable
 
-
-def max_attributes_of(config: EvalConfig) -> int:
-    """The most attributes of a span and the like, from whatever source."""
-    return (config.receivers.otlp or OtlpReceiver()).max_attributes
-
-
 _CLOSE_S: Final = 1.0  # for pages that are being answered
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
