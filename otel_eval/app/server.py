@@ -13,7 +13,7 @@ from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_limits, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
-from otel_eval.config import EvalConfig, Telemetry
+from otel_eval.config import EvalConfig, KafkaReceiver, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.engine import Engine
@@ -134,7 +134,7 @@ class Server:
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self._kafka: Final = self._kafka_of(config, note) if config.receivers.kafka else None
+        self._kafka: Final = self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self.counts, self.readiness, self.scores)
 
@@ -151,12 +151,12 @@ class Server:
         """What was counted, and whether it works."""
         return self.counts(), self.readiness()
 
-    def _kafka_of(self, config: EvalConfig, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
+    def _kafka_of(self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
         engine = self._engine_of(config)  # of its own: an engine works on one thread
         hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
-        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
+        return KafkaIntake(config, given, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
 
     @property
     def _sources(self) -> list[Source]:

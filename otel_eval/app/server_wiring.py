@@ -20,6 +20,7 @@ from otel_eval.descriptors import raise_limit
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.forwarding.stage import Forwarder
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
@@ -188,12 +189,7 @@ def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
 
 def _check_datasets(config: EvalConfig) -> None:
     """Read every record of the files of references as the scorer that uses it does."""
-    found = [
-        problem
-        for evaluation in engine_of(config).evaluations
-        for scorer in evaluation.scorers
-        for problem in _unusable_records(scorer)
-    ]
+    found = [problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)]
     if found:
         more = [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"] if len(found) > _MOST_PROBLEMS else []
         raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
@@ -225,12 +221,14 @@ def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence
 
 def suggestions(config: EvalConfig) -> list[str]:
     """What scorers may be meant to do otherwise than they are configured, each with its place in the configuration."""
-    return [
-        f"evaluations[{row}].scorers[{column}]: {suggestion}"
-        for row, evaluation in enumerate(engine_of(config).evaluations)
-        for column, scorer in enumerate(evaluation.scorers)
-        for suggestion in getattr(scorer, "suggestions", ())
-    ]
+    return [f"{place}: {each}" for place, scorer in _placed_scorers(config) for each in getattr(scorer, "suggestions", ())]
+
+
+def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
+    """Every scorer with its place in the configuration."""
+    for row, evaluation in enumerate(engine_of(config).evaluations):
+        for column, scorer in enumerate(evaluation.scorers):
+            yield f"evaluations[{row}].scorers[{column}]", scorer
 
 
 def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
