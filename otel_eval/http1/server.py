@@ -13,20 +13,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from email.message import Message
-from http import HTTPStatus
-from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
 from typing import Any, Final
 
 from otel_eval.descriptors import accept
-from otel_eval.http1 import MalformedRequest, read_head
+from otel_eval.http1 import MalformedRequest, read_head, too_long
 
 _WRITE_S: Final = 10.0  # for a client to take a response
 _ROOM_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
 _LINGER_S: Final = 2.0
 _HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
-_TOO_MANY: Final = "too many headers, or one is too long"
 _SLOWEST: Final = 1024.0  # bytes a second: a fraction of the slowest mobile network
 _USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary line has
 
@@ -64,10 +61,10 @@ class TimedReader(io.RawIOBase):
 
         Raises:
             TimeoutError: the deadline has passed, or too little came.
-            LineTooLong: more was sent than may be; the base class answers 431 where that is a header.
+            MalformedRequest: more was sent than a head may have.
         """
         if self._left <= 0:
-            raise LineTooLong("header")
+            raise too_long()
         left = self._began + min(self._seconds, self._grace + self._received / _SLOWEST) - time.monotonic()
         if left <= 0:
             raise TimeoutError("the client is too slow")
@@ -110,9 +107,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.command, self.path, self.request_version, self.headers, self.close_connection = head
         except MalformedRequest as error:
             self.send_error(error.code, str(error))
-            return False
-        except LineTooLong:
-            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_MANY)
             return False
         finally:
             self.server.works()
