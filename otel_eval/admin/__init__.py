@@ -194,7 +194,7 @@ class AdminServer(ConnectionServer):
             raise ConfigError(
                 f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"
             ) from None
-        self.address: Final = f"{host}:{self.server_port}"
+        self.address: Final = f"{host}:{self.server_address[1]}"
 
     def get_request(self) -> Any:
         """Accept a connection, in the place of a spare descriptor if no other is left."""

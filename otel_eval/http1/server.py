@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from math import inf
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 
 from otel_eval.descriptors import accept
@@ -155,7 +156,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-class ConnectionServer(ThreadingHTTPServer):
+class ConnectionServer(ThreadingMixIn, TCPServer):
     """Accepts connections and gives each a thread.
 
     Args:
@@ -172,6 +173,7 @@ class ConnectionServer(ThreadingHTTPServer):
         OSError: it cannot listen there.
     """
 
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
@@ -192,13 +194,6 @@ class ConnectionServer(ThreadingHTTPServer):
     def start(self) -> None:
         """Serve, on threads of its own."""
         self._loop.start()
-
-    def server_bind(self) -> None:
-        """Bind without looking up the host's name, as the base class does."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def get_request(self) -> Any:
         """Accept a connection; not at once again if the process has no file descriptor left."""

@@ -64,32 +64,28 @@ def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int]
     os.environ["OTEL_RESOURCE_ATTRIBUTES"] = f"{given}{',' if given else ''}service.instance.id={instance}"
     prepare(number)
     expect_no_spans()
-    front = _accept(control)
-    if front is not None and (worker := _started(config, front)) is not None:
-        _run(worker, front, control)
+    if (front := _accept(control)) is not None:
+        _run(config, front, control)
     sys.stderr.flush()
     os._exit(0)  # a scorer that does not return must not keep the process
 
 
-def _started(config: EvalConfig, front: Connection) -> Server | None:
+def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
     try:
         worker = Server(config, listens=False)
         worker.start()
     except Exception as error:  # noqa: BLE001 - the front reports it
-        front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
-        return None
+        return front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
     front.send((True, None))
-    return worker
-
-
-def _run(worker: Server, front: Connection | None, control: socket.socket) -> None:
-    while front is not None:
-        threading.Thread(target=_serve, args=(worker, front), name="otel-eval-part", daemon=True).start()
-        front = _accept(control)
+    connection: Connection | None = front
+    while connection is not None:
+        threading.Thread(target=_serve, args=(worker, connection), name="otel-eval-part", daemon=True).start()
+        connection = _accept(control)
     watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
     watchdog.daemon = True
     watchdog.start()
     worker.stop(_STOP_S)
+    return None
 
 
 def _serve(worker: Server, connection: Connection) -> None:

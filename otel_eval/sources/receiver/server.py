@@ -125,7 +125,7 @@ class OtlpServer:
 
     def _bind_http(self, host: str, port: int) -> int:
         self._http = OtlpHttpServer((host, port), self._handler, self._open("http"), self._tokens)
-        return self._http.server_port
+        return int(self._http.server_address[1])
 
     def _open(self, protocol: str) -> Certificates | None:
         if protocol in self._certificates:
