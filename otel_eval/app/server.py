@@ -136,7 +136,7 @@ class Server:
         )
         self._kafka: Final = self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
         pages = config.telemetry if listens else Telemetry(endpoint=None)
-        self.admin: Final = AdminServices(pages, self.counts, self.readiness, self.scores)
+        self.admin: Final = AdminServices(pages, self)
 
     def _between(self) -> None:
         self._memory.look()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.admin import AdminServer, Readiness
-from otel_eval.admin.metrics import Family, SelfMetricsExporter
+from otel_eval.admin import AdminServer, Monitored
+from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Auth, EvalConfig, HttpServer, MetricsOtlp, OtlpReceiver, Telemetry, refuse_credentials
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, Counts
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
 from otel_eval.engine import Engine
@@ -82,25 +82,17 @@ class AdminServices:
 
     Args:
         given: the configuration's `telemetry`.
-        counts: what every part counted.
-        readiness: whether the receiver works.
-        scores: what `/metrics` has besides the counts.
+        monitored: whose state is shown and whose counts are sent.
 
     Raises:
         ConfigError: the endpoint for metrics cannot be used.
     """
 
-    def __init__(
-        self,
-        given: Telemetry,
-        counts: Callable[[], Mapping[str, Any]],
-        readiness: Callable[[], Readiness],
-        scores: Callable[[], Iterable[Family]],
-    ) -> None:
-        self._endpoint: Final = given.endpoint
-        self._pages: Final = (counts, readiness, given.allowed_hosts, scores)
+    def __init__(self, given: Telemetry, monitored: Monitored) -> None:
+        self._given, self._monitored = given, monitored
         self._server: AdminServer | None = None
-        self._metrics: Final = _metrics_exporter(given.otlp, given.service_instance_id, counts) if given.otlp else None
+        instance_id, counts = given.service_instance_id, monitored.counts
+        self._metrics: Final = _metrics_exporter(given.otlp, instance_id, counts) if given.otlp else None
         self.address: str | None = None
 
     def start(self) -> None:
@@ -109,8 +101,8 @@ class AdminServices:
         Raises:
             ConfigError: the address cannot be had.
         """
-        if self._endpoint:
-            self._server = AdminServer(self._endpoint, *self._pages)
+        if self._given.endpoint:
+            self._server = AdminServer(self._given.endpoint, self._monitored, self._given.allowed_hosts)
             self._server.start()
             self.address = self._server.address
         if self._metrics:
@@ -142,9 +134,7 @@ def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float],
         raise
 
 
-def _metrics_exporter(
-    given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]
-) -> SelfMetricsExporter:
+def _metrics_exporter(given: MetricsOtlp, instance_id: str | None, counts: Counts) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.exporters.otlp import SdkMetricExporter
     from otel_eval.exporters.result_requests import own_resource

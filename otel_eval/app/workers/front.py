@@ -65,17 +65,19 @@ class FrontServer:
         self._workers: Final = [SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
         limits = receiver_limits(config.receivers.otlp, grpc_threads=_THREADS * config.workers)
         handler = SplittingHandler(self._workers, limits)
-        self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self._readiness().ready)
+        self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready)
         self._bound: Bound | None = None
         self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
-        self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
+        self.admin: Final = AdminServices(config.telemetry, self)
 
-    def _readiness(self) -> Readiness:
+    def readiness(self) -> Readiness:
+        """Whether requests are taken and every worker works."""
         if self._config.receivers.otlp and not self._receiver.is_open:
             return Readiness(False, "requests are not taken: the receiver starts or stops")
         return worst_readiness([(each.number, each.readiness) for each in self._workers])
 
-    def _scores(self) -> list[Family]:
+    def scores(self) -> list[Family]:
+        """The metrics of results in every worker."""
         return joined_families(family for each in self._workers for family in each.scores())
 
     def note_stop(self) -> None:
