@@ -15,7 +15,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -40,7 +40,6 @@ class BearerTokens:
     Args:
         files: each with at least one token; empty lines are skipped.
         variables: names of environment variables, each one token.
-        environ: the environment; the process's own if None.
         where: the key of the configuration that errors name.
         look_s: how often the files are looked at, in seconds.
 
@@ -49,17 +48,10 @@ class BearerTokens:
     """
 
     def __init__(
-        self,
-        files: Sequence[str] = (),
-        variables: Sequence[str] = (),
-        environ: Mapping[str, str] | None = None,
-        *,
-        where: str = "auth",
-        look_s: float = 1.0,
+        self, files: Sequence[str] = (), variables: Sequence[str] = (), *, where: str = "auth", look_s: float = 1.0
     ) -> None:
-        environ = os.environ if environ is None else environ
         kept = "the tokens read before stay valid"
-        digests = [partial(_variable, environ, name, where) for name in variables]
+        digests = [partial(_variable, name, where) for name in variables]
         opened = [partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, kept) for file in files]
         found: list[Any] = collect_errors([*digests, *opened])
         self._fixed: Final[list[bytes]] = found[: len(digests)]
@@ -87,8 +79,8 @@ def _tokens(file: str, where: str) -> list[bytes]:
     return [_digest(_checked(line, where)) for line in lines if line]
 
 
-def _variable(environ: Mapping[str, str], name: str, where: str) -> bytes:
-    return _digest(_checked(environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
+def _variable(name: str, where: str) -> bytes:
+    return _digest(_checked(os.environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
 
 
 def _checked(token: str, where: str) -> str:

@@ -28,6 +28,7 @@ from otel_eval.otlp.otlp_json import Rewritten, load_json, rewrite
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources import Consumer
+from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 
@@ -165,15 +166,21 @@ class ExportHandler:
     Attributes:
         limits: what clients may cost.
         memory: the budget of all requests in flight.
+        tokens: of which every request needs one; None: every client is accepted.
     """
 
     def __init__(self, limits: ReceiverLimits) -> None:
         self.limits, self.counters = limits, Counters()
         self.memory: Final = MemoryLimiter(limits.max_inflight_bytes)
+        self.tokens: BearerTokens | None = None
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
         return not self.memory.closed
+
+    def admits(self, authorization: str | None) -> bool:
+        """Whether a request with this header `Authorization` is read."""
+        return self.tokens is None or self.tokens.allow(authorization)
 
     def count(self, transport: str, **amounts: int) -> None:
         """Raise the named counters of a transport."""

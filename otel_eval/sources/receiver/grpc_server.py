@@ -22,7 +22,7 @@ from typing import Any, Final
 import grpc
 
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.export_handler import RETRY_INFO, ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
@@ -75,15 +75,15 @@ def _hide_metadata(record: logging.LogRecord) -> bool:
 class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
     """Refuses calls without a token before a message is read. Health needs none."""
 
-    def __init__(self, tokens: BearerTokens, handler: ExportHandler) -> None:
-        self._tokens, self._handler = tokens, handler
+    def __init__(self, handler: ExportHandler) -> None:
+        self._handler = handler
         # A handler of streams is called before the first message is read; the client sees no difference.
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         given = [value for key, value in details.invocation_metadata if key == "authorization"]
         known = len(given) == 1 and isinstance(given[0], str)  # two may be meant for two readers
-        if details.method == HEALTH_CHECK or self._tokens.allow(given[0] if known else None):
+        if details.method == HEALTH_CHECK or self._handler.admits(given[0] if known else None):
             return continuation(details)
         return self._refusal
 
@@ -99,17 +99,10 @@ class OtlpGrpcServer:
     Args:
         handler: deals with requests.
         certificates: speaks TLS with these.
-        tokens: senders need one of these.
         ready: whether evaluation makes progress; health is NOT_SERVING while it does not.
     """
 
-    def __init__(
-        self,
-        handler: ExportHandler,
-        certificates: Certificates | None,
-        tokens: BearerTokens | None,
-        ready: Callable[[], bool],
-    ) -> None:
+    def __init__(self, handler: ExportHandler, certificates: Certificates | None, ready: Callable[[], bool]) -> None:
         limits, self._handler, self._certificates = handler.limits, handler, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_hide_metadata)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
@@ -118,7 +111,7 @@ class OtlpGrpcServer:
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         rss = RssMonitor(limits.max_inflight_bytes)
         self._deadlines = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, rss)
-        guards = [_Guard(tokens, handler)] if tokens else []
+        guards = [_Guard(handler)] if handler.tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
             # As a stream, so that waiting for the message is ours and ends: grpcio itself waits forever.

@@ -12,7 +12,7 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.http1 import Read, body_reader
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
 from otel_eval.sources.receiver.export_handler import RETRY_S, ExportHandler, ExportResponse, ExportStatus, serialized
 from otel_eval.sources.receiver.memory import Reservation
@@ -34,8 +34,7 @@ class _OtlpHandler(ConnectionHandler):
     server: OtlpHttpServer
 
     def _is_authorized(self) -> bool:
-        tokens = self.server.tokens
-        if tokens is None or tokens.allow(self.headers.get("Authorization")):
+        if self.server.handler.admits(self.headers.get("Authorization")):
             return True
         self.server.handler.count("http", unauthenticated_requests=1)
         self.send_error(HTTPStatus.UNAUTHORIZED, "a bearer token is needed")
@@ -120,15 +119,9 @@ class OtlpHttpServer(ConnectionServer):
     late_s = 2.0  # with a handshake, a request or its body
     thread_name = "otel-eval-http"
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: ExportHandler,
-        certificates: Certificates | None,
-        tokens: BearerTokens | None,
-    ) -> None:
+    def __init__(self, address: tuple[str, int], handler: ExportHandler, certificates: Certificates | None) -> None:
         super().__init__(address, _OtlpHandler, handler.limits.http_connections, handler.limits.http_idle_s)
-        self.handler, self.certificates, self.tokens = handler, certificates, tokens
+        self.handler, self.certificates = handler, certificates
 
     def refuse(self, request: Any) -> None:
         """Count the connection; without TLS its client is asked to retry."""

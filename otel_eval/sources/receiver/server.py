@@ -60,7 +60,8 @@ class OtlpServer:
         tokens: BearerTokens | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._handler, self._tokens, self._ready = handler, tokens, ready
+        self._handler, self._ready = handler, ready
+        handler.tokens = tokens
         self.counters, self.counts = handler.counters, handler.counts
         # gRPC last: grpcio does not give back the port of a server that never started.
         self._addresses = {"http": http, "grpc": grpc}
@@ -113,18 +114,18 @@ class OtlpServer:
         except (OSError, RuntimeError) as error:
             raise ConfigError(_complaint(protocol, address, _reason(error))) from None
         if protocol not in self._opened and not _is_loopback(host):  # clients beyond this machine can connect
-            _log.warning(_complaint(protocol, address, _EXPOSED if self._tokens is None else _READABLE))
+            _log.warning(_complaint(protocol, address, _READABLE if self._handler.tokens else _EXPOSED))
         return _written(host, port)
 
     def _bind_grpc(self, host: str, port: int) -> int:
         _probe(host, port)  # grpcio itself would complain on stderr
-        server = OtlpGrpcServer(self._handler, self._open("grpc"), self._tokens, self._ready)
+        server = OtlpGrpcServer(self._handler, self._open("grpc"), self._ready)
         port = server.bind(_written(host, port))
         self._grpc = server
         return port
 
     def _bind_http(self, host: str, port: int) -> int:
-        self._http = OtlpHttpServer((host, port), self._handler, self._open("http"), self._tokens)
+        self._http = OtlpHttpServer((host, port), self._handler, self._open("http"))
         return int(self._http.server_address[1])
 
     def _open(self, protocol: str) -> Certificates | None:
