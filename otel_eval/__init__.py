@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_eval.native import VERSION
 
 if TYPE_CHECKING:
-    from otel_eval.app.exporter import EvalSpanExporter
-    from otel_eval.app.processor import EvalSpanProcessor, trajectories
+    from otel_eval.app import trajectories
+    from otel_eval.app.inprocess import EvalSpanExporter, EvalSpanProcessor
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
     from otel_eval.merging import merge_results
@@ -51,8 +51,8 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "app.exporter": ("EvalSpanExporter",),
-    "app.processor": ("EvalSpanProcessor", "trajectories"),
+    "app": ("trajectories",),
+    "app.inprocess": ("EvalSpanExporter", "EvalSpanProcessor"),
     "config": ("EvalConfig",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),
     "merging": ("merge_results",),

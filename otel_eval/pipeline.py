@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -40,16 +40,6 @@ _MOMENT_S: Final = 0.05  # that a thread of the host may wait for the evaluation
 _AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
 _SLOW_S: Final = 5.0  # of an evaluation that is logged: a busy machine, or a slow scorer of a user
 _PARTS: Final = 32  # of `max_bytes`, one of which they may have
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What the pipeline did, as counts that only rise."""
-
-    reports: int = 0
-    traces_failed: int = 0  # reading a trace raised: a defect of ours, and the trace is lost
-    traces_crashed: int = 0  # failed without another attempt, because the process crashed twice while they were evaluated
-    spans_refused: int = 0  # refused by backpressure, or because the process ends
 
 
 class Pipeline:
@@ -107,7 +97,10 @@ class Pipeline:
         self._since_ns, self._may_be_joined = since_ns, may_be_joined
         self._lock = threading.Lock()  # guards _buffer
         self._evaluating = threading.RLock()  # one evaluation at a time; taken before _lock, never after it
-        self._tally: Final = _Tally()
+        # Counts that only rise. `traces_failed`: reading a trace raised, which is a defect of ours, and the trace is lost;
+        # `traces_crashed`: failed without another attempt, because the process crashed twice while they were evaluated;
+        # `spans_refused`: by backpressure, or because the process ends.
+        self._tally = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
         self._resting = False  # the worker waits longer, unless it is woken
@@ -148,7 +141,7 @@ class Pipeline:
             if journal is not None:
                 journal.safe(mark)
         except Overloaded:
-            self._tally.spans_refused += len(items)
+            self._tally["spans_refused"] += len(items)
             raise
 
     def close_and_evaluate(self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None) -> None:
@@ -252,7 +245,7 @@ class Pipeline:
                     return False
             for index in range(0, len(closed), _AT_ONCE):
                 if deadline is not None and self._clock() > deadline:
-                    self._tally.traces_failed += len(closed) - index
+                    self._tally["traces_failed"] += len(closed) - index
                     _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
                     return False
                 self._evaluate(closed[index : index + _AT_ONCE])
@@ -308,7 +301,7 @@ class Pipeline:
         crashes = attempts.begin(trace)
         try:
             if crashes.times >= MOST_CRASHES:
-                self._tally.traces_crashed += 1
+                self._tally["traces_crashed"] += 1
                 return attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
             reports = self._reports(trace)
         finally:
@@ -329,7 +322,7 @@ class Pipeline:
             self._watch(trace, self._found, reports)
             return reports
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
-            self._tally.traces_failed += 1
+            self._tally["traces_failed"] += 1
             _log.warning("trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
         finally:
@@ -353,7 +346,7 @@ class Pipeline:
 
     def _emit_all(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
-            self._tally.reports += not report.no_run
+            self._tally["reports"] += not report.no_run
             self._emit(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
@@ -397,4 +390,4 @@ class Pipeline:
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
         held["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if late and self._later is not None else {}
-        return asdict(self._tally) | asdict(self._buffer.counts) | held | later
+        return self._tally | asdict(self._buffer.counts) | held | later

@@ -43,7 +43,7 @@ class EvalInstrumentor:
             _log.warning("%s is set, but there is no SDK tracer provider: nothing is scored", VARIABLE)
             return
         try:
-            from otel_eval.app.processor import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
+            from otel_eval.app.inprocess import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
 
             EvalInstrumentor._added = EvalSpanProcessor(config)
             provider.add_span_processor(EvalInstrumentor._added)

@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from ipaddress import ip_address
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
-from otel_eval.counters import Counts
 from otel_eval.descriptors import Spare
 from otel_eval.errors import ConfigError
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
@@ -65,16 +64,22 @@ class Readiness(NamedTuple):
         return ("ready" if self.ready else "not ready") + (f": {self.why}" if self.why else "")
 
 
+class Monitored(Protocol):
+    """A server whose state is shown. Called from the threads of the admin server."""
+
+    def counts(self) -> Mapping[str, Any]:
+        """What every part counted."""
+
+    def readiness(self) -> Readiness:
+        """Whether it works."""
+
+    def scores(self) -> Iterable[Family]:
+        """Metrics that `/metrics` has besides the self-metrics."""
+
+
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
 _UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
-_QUEUES: Final = (
-    "late_pending",
-    "results.queued",
-    "forward.waiting_bytes",
-    "forward.held_spans",
-    "storage.bytes",
-    "storage.reports_waiting",
-)
+_QUEUES: Final = ("late_pending", "results.queued", "forward.waiting", "forward.held", "storage.bytes", "storage.reports")
 _UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 
@@ -141,16 +146,17 @@ class _AdminHandler(ConnectionHandler):
         return all(_is_known(each, self.server.names) for each in self.headers.get_all("Host", []))
 
     def _readiness(self) -> tuple[int, str, str]:
-        found = self.server.readiness()
+        found = self.server.monitored.readiness()
         code = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return code, _PLAIN, f"{found}\n"
 
     def _metrics(self) -> tuple[int, str, str]:
-        families = chain(self_families(self.server.counts()), self.server.scores())
+        families = chain(self_families(self.server.monitored.counts()), self.server.monitored.scores())
         return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(families)
 
     def _status(self) -> tuple[int, str, str]:
-        fields = status_fields(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
+        monitored, uptime_s = self.server.monitored, time.monotonic() - self.server.begun
+        fields = status_fields(monitored.counts(), monitored.readiness(), uptime_s)
         return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
 
     def _answer(self, code: int, kind: str, body: str) -> None:
@@ -167,10 +173,8 @@ class AdminServer(ConnectionServer):
 
     Args:
         endpoint: host:port; port 0 takes a free one.
-        counts: what every part counted; called from the site's own threads.
-        readiness: whether the receiver works.
+        monitored: whose state is shown.
         names: what `Host` may name besides IP addresses, localhost and the address's own name.
-        scores: metrics that `/metrics` has besides the self-metrics.
 
     Attributes:
         address: the address that was bound.
@@ -179,27 +183,22 @@ class AdminServer(ConnectionServer):
         ConfigError: the address cannot be had.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        counts: Counts,
-        readiness: Callable[[], Readiness],
-        names: Collection[str],
-        scores: Callable[[], Iterable[Family]],
-    ) -> None:
+    late_s = 0.0  # pages are answered at once, so a connection that lasts waits for its client: it may always be ended
+    thread_name = "otel-eval-admin"
+
+    def __init__(self, endpoint: str, monitored: Monitored, names: Collection[str]) -> None:
         host, _, port = endpoint.rpartition(":")
         place = host.strip("[]"), int(port)
-        self.counts, self.readiness, self.scores, self.begun = counts, readiness, scores, time.monotonic()
+        self.monitored, self.begun = monitored, time.monotonic()
         self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", place[0], *names))
         self._spare = Spare()
         try:
-            # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
-            super().__init__(place, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, late_s=0.0, name="otel-eval-admin")
+            super().__init__(place, _AdminHandler, _CONNECTIONS, _IDLE_S)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"
             ) from None
-        self.address: Final = f"{host}:{self.server_port}"
+        self.address: Final = f"{host}:{self.server_address[1]}"
 
     def get_request(self) -> Any:
         """Accept a connection, in the place of a spare descriptor if no other is left."""

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from opentelemetry.sdk.trace import ReadableSpan
+
 from otel_eval.app.exporting import replay_fanout
 from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of
-from otel_eval.config import EvalConfig
+from otel_eval.assembly import TraceBuffer
+from otel_eval.config import EvalConfig, load
 from otel_eval.datasets import Dataset
 from otel_eval.diagnostics import Coverage
 from otel_eval.engine import Engine
@@ -29,6 +33,7 @@ from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
 from otel_eval.sources.files.whole_traces import read_whole_traces
+from otel_eval.sources.inprocess.sdk_spans import frames_of
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 
@@ -41,7 +46,7 @@ class ReplayCoverage(Coverage):
 
     def __init__(self) -> None:
         super().__init__(live=False)
-        self._keys: dict[int, set[str]] = {}  # id of a dataset → keys that runs carried
+        self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)  # that runs carried
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
         """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
@@ -50,17 +55,15 @@ class ReplayCoverage(Coverage):
         self.observe(trace, found)
         for run, matching in found:
             for dataset, reference, _ in _files(matching):
-                if (key := reference.key_of(run)) is not None:
-                    self._keys.setdefault(id(dataset), set()).add(key)
+                self._keys[dataset].add(reference.key_of(run))
         return reports
 
     def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
         """The keys of records that no evaluated run carried, by file; none of files that a sampled evaluation or scorer reads."""
-        datasets = {id(dataset): dataset for dataset, _, _ in _files(self.evaluations)}
-        sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
-        for key, dataset in datasets.items():
-            used = self._keys.get(key, set())
-            if unused := [each for each in dataset.record_keys() if key not in sampled and each not in used]:
+        sampled = {dataset for dataset, _, share in _files(self.evaluations) if share < 1}
+        for dataset in dict.fromkeys(dataset for dataset, _, _ in _files(self.evaluations)):
+            unused = [key for key in dataset.record_keys() if key not in self._keys[dataset]]
+            if unused and dataset not in sampled:
                 yield dataset, unused
 
 
@@ -239,3 +242,18 @@ def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
         found = [EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ())) for each, failed in conditions]
         runs.append(ExplainedRun(run, tuple(found)))
     return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, tuple(runs))]
+
+
+def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:
+    """Every agent run among finished spans, runs within runs too, in order of their traces' first spans.
+
+    Args:
+        spans: spans of the SDK, of any number of traces; where ids are missing the order of the list counts.
+        config: its `conventions` and limits are used.
+    """
+    settings = load(config)
+    limits = replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
+    buffer = TraceBuffer(limits)
+    buffer.push_many(frames_of(spans), 0.0)
+    plan = plan_of(settings)
+    return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

@@ -31,23 +31,8 @@ if TYPE_CHECKING:
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
 
-def score_exporters(config: EvalConfig) -> list[Exporter]:
-    """Each exporter to the API of a product that is configured.
-
-    Raises:
-        ConfigError: a TLS file or the name of a scorer cannot be used.
-    """
-    to = score_endpoints(config)
-    if not to:
-        return []
-    from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
-
-    known = known_scorers(config)
-    return [PRODUCTS[name](to[name], known, **given.options) for name, given in config.exporters.score_products.items()]
-
-
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
-    """Where they send to, by exporter."""
+    """Where the exporters to the API of a product send to, by its name."""
     places = {name: each.address(f"exporters.{name}") for name, each in config.exporters.score_products.items()}
     return {name: by_proxy(replace(each, protocol="http/protobuf")) for name, each in places.items()}
 
@@ -121,7 +106,12 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
 
         signals = [(signal, for_signal(each.address(key), signal, problems)) for signal in _RESULTS_IN if signal in each.signals]
         exporters += [OtlpSignalExporter(to, signal, each.name) for signal, to in signals]
-    exporters += score_exporters(config) + [create_exporter(name, options) for name, options in given.of_packages.items()]
+    if places := score_endpoints(config):
+        from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
+
+        known = known_scorers(config)
+        exporters += [PRODUCTS[name](places[name], known, **each.options) for name, each in given.score_products.items()]
+    exporters += [create_exporter(name, options) for name, options in given.of_packages.items()]
     if given.kafka:
         from otel_eval.exporters.kafka import KafkaTopicExporter
 

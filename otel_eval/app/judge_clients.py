@@ -17,7 +17,7 @@ from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.validation import joined, lines_of
 from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
-from otel_eval.scorers.judge import Judge, read_judge
+from otel_eval.scorers.judge import Judge
 from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:
@@ -35,12 +35,9 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
     Raises:
         ConfigError: an API key cannot be read; has one problem for each such judge.
     """
-    made = collect_errors(partial(_judge, given, f"judges.{name}") for name, given in config.judges.items())
+    clients = _used.get() or Clients()
+    made = collect_errors(partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items())
     return dict(zip(config.judges, made, strict=True))
-
-
-def _judge(given: JudgeEndpoint | Judge, where: str) -> Judge:
-    return _client(given, where) if isinstance(given, JudgeEndpoint) else read_judge(where, given)
 
 
 def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
@@ -53,11 +50,7 @@ def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
         endpoint = JudgeEndpoint.model_validate(spec)
     except ValidationError as error:
         raise ConfigError(*[joined(where, line) for line in lines_of(error)]) from None
-    return _client(endpoint, where)
-
-
-def _client(given: JudgeEndpoint, where: str) -> Judge:
-    return (_used.get() or Clients()).client(given, where)
+    return (_used.get() or Clients()).judge(endpoint, where)
 
 
 class Clients:
@@ -85,12 +78,14 @@ class Clients:
         for endpoint in before.keys() - self._kept.keys():
             before[endpoint].retire()
 
-    def client(self, given: JudgeEndpoint, where: str) -> Judge:
-        """The client of an endpoint at its place in the configuration, a new one where the endpoint changed.
+    def judge(self, given: JudgeEndpoint | Judge, where: str) -> Judge:
+        """A function as it is; the client of an endpoint at its place in the configuration, a new one where that changed.
 
         Raises:
             ConfigError: its API key cannot be read.
         """
+        if not isinstance(given, JudgeEndpoint):
+            return given
         key = _key(given, where)
         endpoint = (where, repr(given), key if given.api_key_env else None)
         client = self._taken.get(endpoint) or self._kept.get(endpoint) or self._new(given, where, key)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app.server_wiring import max_attributes_of
+from otel_eval.app.server_wiring import receiver_limits
 from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
@@ -30,7 +30,7 @@ class KafkaIntake:
     """The Kafka receiver of a server.
 
     Args:
-        config: with `receivers.kafka`.
+        config: the whole configuration, of which `given` is `receivers.kafka`.
         engine: for it alone: it evaluates on its own thread.
         options: of each pipeline, beside what differs between them.
         backpressure: why nothing more must be evaluated, or "".
@@ -45,6 +45,7 @@ class KafkaIntake:
     def __init__(
         self,
         config: EvalConfig,
+        given: KafkaReceiver,
         engine: Engine,
         later: AsyncEvaluator | None,
         counters: Counters,
@@ -52,9 +53,6 @@ class KafkaIntake:
         emit: Callable[[Report], None],
         **options: Any,
     ) -> None:
-        given = config.receivers.kafka
-        if given is None:
-            raise ValueError("receivers.kafka is not configured")
         self._engine, self._later, self._emit, self._options = engine, later, emit, options
         self._exporters_pause: Final = backpressure
         self._most_pending: Final = config.async_scoring.max_queue // 2
@@ -67,7 +65,7 @@ class KafkaIntake:
         )
 
     def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
-        limits = given.max_message_size, max_attributes_of(config)
+        limits = given.max_message_size, receiver_limits(config.receivers.otlp).max_attributes
         return Services(
             topic=given.topic,
             reader=RecordReader(_ENCODINGS[given.encoding], *limits, needs_key=given.unkeyed == "refuse"),

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_of, starting
+from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_limits, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
-from otel_eval.config import EvalConfig, Telemetry
+from otel_eval.config import EvalConfig, KafkaReceiver, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.diagnostics import Diagnostics
+from otel_eval.engine import Engine
+from otel_eval.exporters import Exporter
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
+from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
@@ -31,12 +33,7 @@ from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import PendingResults, Recovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from otel_eval.app.kafka import KafkaIntake
-    from otel_eval.engine import Engine
-    from otel_eval.exporters import Exporter
-    from otel_eval.interfaces import SpanFrame
     from otel_eval.judges import AsyncEvaluator
 
 NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
@@ -90,6 +87,8 @@ class Server:
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
         self._bound: Bound | None = None
+        self._stop_once: Final = threading.Lock()
+        self._stopped: bool | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
@@ -127,7 +126,7 @@ class Server:
             watch=self._diagnostics.evaluated,
         )
         relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
-        handler = partial(DecodingHandler, relay or _Intake(self._pipeline))
+        handler = DecodingHandler(relay or _Intake(self._pipeline), receiver_limits(config.receivers.otlp))
         self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens)
         self.take: Final = self._receiver.take
         self._memory: Final = IdleMemory(
@@ -135,25 +134,29 @@ class Server:
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self._kafka: Final = self._kafka_of(config, note) if config.receivers.kafka else None
+        self._kafka: Final = self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
         pages = config.telemetry if listens else Telemetry(endpoint=None)
-        self.admin: Final = AdminServices(pages, self.counts, self.readiness, self.scores)
+        self.admin: Final = AdminServices(pages, self)
 
     def _between(self) -> None:
         self._memory.look()
         if self._expected is not None:
             self._expected.look()
 
-    def scores(self) -> Iterable[Family]:
+    def scores(self) -> list[Family]:
         """The metrics of results, for a scrape."""
-        return families_of(self._metrics.collect() if self._metrics else None)
+        return list(families_of(self._metrics.collect() if self._metrics else None))
 
-    def _kafka_of(self, config: EvalConfig, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
+    def look(self) -> tuple[dict[str, Any], Readiness]:
+        """What was counted, and whether it works."""
+        return self.counts(), self.readiness()
+
+    def _kafka_of(self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
         engine = self._engine_of(config)  # of its own: an engine works on one thread
         hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
-        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
+        return KafkaIntake(config, given, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
 
     @property
     def _sources(self) -> list[Source]:
@@ -226,7 +229,7 @@ class Server:
         self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._set_aside
         resuming = ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
-        limits = (max_attributes_of(self._config), resuming)
+        limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
         recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
@@ -281,7 +284,13 @@ class Server:
         return delivered and done and not stopping.is_set()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long."""
+        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver, once; False if this took too long."""
+        with self._stop_once:  # of a worker the front, or it itself where the front is gone
+            if self._stopped is None:
+                self._stopped = self._stop(timeout_s)
+            return self._stopped
+
+    def _stop(self, timeout_s: float) -> bool:
         self.note_stop()
         deadline = time.monotonic() + timeout_s
         for source in self._sources:

@@ -3,99 +3,74 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from otel_eval.admin import AdminServer, Readiness
+from otel_eval.admin import AdminServer, Monitored
 from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
+from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.wiring import engine_of
-from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, refuse_credentials
-from otel_eval.counters import Counters
+from otel_eval.config import Auth, EvalConfig, HttpServer, MetricsOtlp, OtlpReceiver, Telemetry, refuse_credentials
+from otel_eval.counters import Counters, Counts
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
+from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.forwarding.stage import Forwarder
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
-from otel_eval.sources.receiver.export_handler import ReceiverLimits
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLimits
 from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
-
-if TYPE_CHECKING:
-    from otel_eval.admin.metrics import Family
-    from otel_eval.engine import Engine
-    from otel_eval.forwarding.stage import Forwarder
-    from otel_eval.sources.receiver.export_handler import ExportHandler
-    from otel_eval.storage.durable import Durable
-
-
-def max_attributes_of(config: EvalConfig) -> int:
-    """The most attributes of a span and the like, from whatever source."""
-    return (config.receivers.otlp or OtlpReceiver()).max_attributes
-
+from otel_eval.storage.durable import Durable
 
 _CLOSE_S: Final = 1.0  # for pages that are being answered
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
 
 def receiver_of(
-    given: OtlpReceiver | None,
-    handler: Callable[..., ExportHandler],
-    ready: Callable[[], bool],
-    *,
-    listens: bool = True,
-    grpc_threads: int = ReceiverLimits().grpc_threads,
+    given: OtlpReceiver | None, handler: ExportHandler, ready: Callable[[], bool], *, listens: bool = True
 ) -> OtlpServer:
     """The receiver, not listening yet, without a transport if it is off.
 
     Args:
-        handler: as `OtlpServer` has it.
         listens: False: whatever is configured, no transport is on.
 
     Raises:
         ConfigError: a token cannot be had.
     """
-    if given is None:
-        return OtlpServer(grpc=None, http=None, handler=handler)
-    grpc, http = (given.protocols.grpc, given.protocols.http) if listens else (None, None)
-    return OtlpServer(
-        grpc=grpc.endpoint if grpc else None,
-        http=http.endpoint if http else None,
-        handler=handler,
-        limits=ReceiverLimits(
-            max_body_bytes=max_message_size(given),
-            max_inflight_bytes=given.max_inflight_size,
-            max_attributes=given.max_attributes,
-            grpc_threads=grpc_threads,
-        ),
-        grpc_tls=_tls(grpc.tls if grpc else None),
-        http_tls=_tls(http.tls if http else None),
-        tokens=_tokens(given.auth) if listens else None,
-        ready=ready,
-    )
+    if given is None or not listens:
+        return OtlpServer(handler)
+    addresses = {protocol: each.endpoint for protocol, each in _served(given).items()}
+    return OtlpServer(handler, certificates=_certificates(given), tokens=_tokens(given.auth), ready=ready, **addresses)
 
 
-def max_message_size(given: OtlpReceiver) -> int:
-    """The greater one of the two protocols' limits."""
-    return max(each.max_message_size for each in (given.protocols.grpc, given.protocols.http) if each)
+def receiver_limits(given: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
+    """What clients may cost; of a message the greater one of the two protocols' limits."""
+    given = given or OtlpReceiver()
+    largest = max(each.max_message_size for each in _served(given).values())
+    sizes = {"max_inflight_bytes": given.max_inflight_size, "max_attributes": given.max_attributes}
+    return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
 
 
-def _server_files(given: OtlpReceiver) -> Iterator[Callable[[], object]]:
-    """Read the certificates and tokens of the receiver."""
-    for protocol, server in (("grpc", given.protocols.grpc), ("http", given.protocols.http)):
-        if server and (files := _tls(server.tls)):
-            yield partial(Certificates, files, f"receivers.otlp.protocols.{protocol}.tls")
-    yield partial(_tokens, given.auth)
+def _served(given: OtlpReceiver) -> dict[str, HttpServer]:
+    """The servers of the protocols that are on."""
+    return {protocol: each for protocol, each in given.protocols if each}
 
 
-def _tls(given: ServerTls | None) -> Tls | None:
-    if given is None:
-        return None
-    return Tls(**given.model_dump(exclude={"reload_interval"}), reload_s=given.reload_interval)
+def _certificates(given: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
+    """What opens the certificates of each protocol that speaks TLS."""
+    return {
+        protocol: partial(Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(each.tls))
+        for protocol, each in _served(given).items()
+        if each.tls
+    }
 
 
 def _tokens(given: Auth | None) -> BearerTokens | None:
@@ -107,25 +82,17 @@ class AdminServices:
 
     Args:
         given: the configuration's `telemetry`.
-        counts: what every part counted.
-        readiness: whether the receiver works.
-        scores: what `/metrics` has besides the counts.
+        monitored: whose state is shown and whose counts are sent.
 
     Raises:
         ConfigError: the endpoint for metrics cannot be used.
     """
 
-    def __init__(
-        self,
-        given: Telemetry,
-        counts: Callable[[], Mapping[str, Any]],
-        readiness: Callable[[], Readiness],
-        scores: Callable[[], Iterable[Family]],
-    ) -> None:
-        self._endpoint: Final = given.endpoint
-        self._pages: Final = (counts, readiness, given.allowed_hosts, scores)
+    def __init__(self, given: Telemetry, monitored: Monitored) -> None:
+        self._given, self._monitored = given, monitored
         self._server: AdminServer | None = None
-        self._metrics: Final = _metrics_exporter(given.otlp, given.service_instance_id, counts) if given.otlp else None
+        instance_id, counts = given.service_instance_id, monitored.counts
+        self._metrics: Final = _metrics_exporter(given.otlp, instance_id, counts) if given.otlp else None
         self.address: str | None = None
 
     def start(self) -> None:
@@ -134,8 +101,8 @@ class AdminServices:
         Raises:
             ConfigError: the address cannot be had.
         """
-        if self._endpoint:
-            self._server = AdminServer(self._endpoint, *self._pages)
+        if self._given.endpoint:
+            self._server = AdminServer(self._given.endpoint, self._monitored, self._given.allowed_hosts)
             self._server.start()
             self.address = self._server.address
         if self._metrics:
@@ -167,9 +134,7 @@ def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float],
         raise
 
 
-def _metrics_exporter(
-    given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]
-) -> SelfMetricsExporter:
+def _metrics_exporter(given: MetricsOtlp, instance_id: str | None, counts: Counts) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.exporters.otlp import SdkMetricExporter
     from otel_eval.exporters.result_requests import own_resource
@@ -188,7 +153,9 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: something cannot; every such thing is named, and no secret.
     """
-    readings: list[Callable[[], object]] = [*_server_files(config.receivers.otlp)] if config.receivers.otlp else []
+    readings: list[Callable[[], object]] = []
+    if otlp := config.receivers.otlp:
+        readings += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
     readings += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
         readings += [each.tls.context for each in to.values() if is_secure(each)]
@@ -196,13 +163,7 @@ def check(config: EvalConfig) -> None:
     for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
         if client:
             readings.append(partial(_check_kafka, client.settings(), key))
-    if config.judges:
-        from otel_eval.app.judge_clients import judges_of  # deferred: it loads every scorer
-
-        readings.append(partial(judges_of, config))
-    readings.append(partial(_check_datasets, config))
-    if config.workers > 1:
-        readings.append(partial(refuse_unshared, config))
+    readings += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
     collect_errors(readings)
 
 
@@ -218,12 +179,7 @@ def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
 
 def _check_datasets(config: EvalConfig) -> None:
     """Read every record of the files of references as the scorer that uses it does."""
-    found = [
-        problem
-        for evaluation in engine_of(config).evaluations
-        for scorer in evaluation.scorers
-        for problem in _unusable_records(scorer)
-    ]
+    found = [problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)]
     if found:
         more = [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"] if len(found) > _MOST_PROBLEMS else []
         raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
@@ -255,12 +211,14 @@ def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence
 
 def suggestions(config: EvalConfig) -> list[str]:
     """What scorers may be meant to do otherwise than they are configured, each with its place in the configuration."""
-    return [
-        f"evaluations[{row}].scorers[{column}]: {suggestion}"
-        for row, evaluation in enumerate(engine_of(config).evaluations)
-        for column, scorer in enumerate(evaluation.scorers)
-        for suggestion in getattr(scorer, "suggestions", ())
-    ]
+    return [f"{place}: {each}" for place, scorer in _placed_scorers(config) for each in getattr(scorer, "suggestions", ())]
+
+
+def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
+    """Every scorer with its place in the configuration."""
+    for row, evaluation in enumerate(engine_of(config).evaluations):
+        for column, scorer in enumerate(evaluation.scorers):
+            yield f"evaluations[{row}].scorers[{column}]", scorer
 
 
 def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
@@ -269,8 +227,6 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     Raises:
         ConfigError: a TLS file cannot be used.
     """
-    from otel_eval.forwarding.stage import Forwarder  # deferred: it loads the clients of gRPC and HTTP
-
     given = config.exporters.forward
     if given is None:
         return None
@@ -327,15 +283,9 @@ def refuse_unshared(config: EvalConfig) -> None:
 def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
     """The configuration of one worker: limits of the whole service are divided, and each has a storage directory of its own."""
     workers, traces, storage = config.workers, config.traces, config.storage
-    own: dict[str, Any] = {
-        "workers": 1,
-        "traces": traces.model_copy(
-            update={
-                "max_traces": max(1, traces.max_traces // workers),
-                "max_bytes": max(traces.max_bytes_per_trace, traces.max_bytes // workers),
-            }
-        ),
-    }
+    most_bytes = max(traces.max_bytes_per_trace, traces.max_bytes // workers)
+    share = traces.model_copy(update={"max_traces": max(1, traces.max_traces // workers), "max_bytes": most_bytes})
+    own: dict[str, Any] = {"workers": 1, "traces": share}
     if instance := config.telemetry.service_instance_id:
         own["telemetry"] = config.telemetry.model_copy(update={"service_instance_id": f"{instance}-{number}"})
     if storage:

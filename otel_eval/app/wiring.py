@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -16,15 +15,13 @@ from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.counters import Counters, Counts
-from otel_eval.diagnostics import Diagnostics
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
-from otel_eval.pipeline import Pipeline
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
@@ -111,35 +108,6 @@ def later_of(
     given = config.async_scoring
     options |= {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
     return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
-
-
-def evaluation_in_process(
-    config: EvalConfig,
-    counters: Counters,
-    fanout: Fanout,
-    limits: Limits,
-    counts: Counts,
-    unseen: Callable[[], str],
-    longest_s: float = inf,
-    **options: Any,
-) -> tuple[Engine, Diagnostics, Pipeline]:
-    """What evaluates the traces of this process, and what watches it.
-
-    Args:
-        fanout: where the results go.
-        counts, unseen: as `Diagnostics` has them.
-        longest_s: as `engine_of` has it.
-        options: further ones of the pipeline.
-
-    Raises:
-        ConfigError: the API key of a judge cannot be read.
-    """
-    lines, clients = config.exporters.has_no_run, Clients(counters.add)
-    engine = engine_of(config, counters, longest_s=longest_s, lines=lines, clients=clients)
-    diagnostics = Diagnostics(counts, unseen, engine.evaluations, one_process=True)
-    emit = diagnostics.counted(fanout.export)
-    options |= {"later": later_of(config, engine, emit), "watch": diagnostics.evaluated, "since_ns": time.time_ns()}
-    return engine, diagnostics, Pipeline(engine, emit, limits, **options)
 
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

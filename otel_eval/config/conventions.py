@@ -7,21 +7,12 @@ from dataclasses import MISSING, fields
 from types import GenericAlias
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    StrictBool,
-    StringConstraints,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError, create_model
 
 from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, lines_of
+from otel_eval.conventions import table
 from otel_eval.conventions.message_formats import WRAPPERS, Wrapper
-from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule
+from otel_eval.conventions.table import Convention, EventRow, Mark, MessageRow, Rule
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 
@@ -95,19 +86,20 @@ def _by_form(text: Any, mapping: Any) -> Any:
     return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)]
 
 
-_Text = Annotated[str, StringConstraints(min_length=1)]
+_Text = Annotated[str, Field(min_length=1)]
+_Flag = Annotated[bool, Field(strict=True)]
 _Scalar = Annotated[_Text, BeforeValidator(_scalar)]
 _Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed)]
 _Names = Annotated[frozenset[_Text], BeforeValidator(_listed)]
 # Of a table's fields and of its rows, by the types that they have there.
 _READ: Final[dict[Any, Any]] = {
     str: _Scalar,
-    bool: StrictBool,
-    bool | None: Annotated[StrictBool | None, BeforeValidator(lambda value: None if value == "unknown" else value)],
+    bool: _Flag,
+    bool | None: Annotated[_Flag | None, BeforeValidator(lambda value: None if value == "unknown" else value)],
     tuple[str, ...]: _Texts,
     frozenset[str]: _Names,
     frozenset[str] | None: _Names | None,
-    Mapping[Field, tuple[str, ...]]: dict[Field, _Texts],
+    Mapping[table.Field, tuple[str, ...]]: dict[table.Field, _Texts],
     Mapping[str, str]: dict[_Text, _Text],
     # Texts that stand for "not recorded", which an empty text can be.
     Mapping[str, frozenset[str]]: dict[

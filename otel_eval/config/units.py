@@ -102,17 +102,14 @@ def _plain(value: Any, units: Mapping[str, float]) -> float | None:
     return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
 
 
-_NUMBER: Final = {"type": "number", "minimum": 0}
-Seconds = Annotated[
-    float,
-    BeforeValidator(seconds_of),
-    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(ns|us|ms|s|m|h|d)$"}]}),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(bytes_of),
-    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(B|KB|MB|GB|KiB|MiB|GiB)$"}]}),
-]
+def _quantity(units: Mapping[str, float]) -> WithJsonSchema:
+    """The schema of a number, or of a text of a number and one of the units."""
+    pattern = rf"^[0-9.]+\s*({'|'.join(filter(None, units))})$"
+    return WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": pattern}]})
+
+
+Seconds = Annotated[float, BeforeValidator(seconds_of), _quantity(_SECONDS)]
+Size = Annotated[int, BeforeValidator(bytes_of), _quantity(_BYTES)]
 Whole = Annotated[int, Field(ge=0, le=_LARGEST, strict=True)]
 Count = Annotated[Whole, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]

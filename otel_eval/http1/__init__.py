@@ -95,7 +95,12 @@ def _headers(stream: BufferedIOBase) -> Message:
         if not found:
             raise MalformedRequest(HTTPStatus.BAD_REQUEST, "a line is no header: it has to be a name, a colon, a value and CRLF")
         headers[found[1].decode()] = found[2].decode("iso-8859-1").rstrip(" \t")
-    raise MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
+    raise too_long()
+
+
+def too_long() -> MalformedRequest:
+    """The error of a head with more than may be in it."""
+    return MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
 
 
 def _unambiguous(headers: Message, version: str) -> None:

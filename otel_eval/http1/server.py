@@ -13,20 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from email.message import Message
-from http import HTTPStatus
-from http.client import LineTooLong
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from math import inf
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 
 from otel_eval.descriptors import accept
-from otel_eval.http1 import MalformedRequest, read_head
+from otel_eval.http1 import MalformedRequest, read_head, too_long
 
 _WRITE_S: Final = 10.0  # for a client to take a response
 _ROOM_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
 _LINGER_S: Final = 2.0
 _HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
-_TOO_MANY: Final = "too many headers, or one is too long"
 _SLOWEST: Final = 1024.0  # bytes a second: a fraction of the slowest mobile network
 _USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary line has
 
@@ -64,10 +62,10 @@ class TimedReader(io.RawIOBase):
 
         Raises:
             TimeoutError: the deadline has passed, or too little came.
-            LineTooLong: more was sent than may be; the base class answers 431 where that is a header.
+            MalformedRequest: more was sent than a head may have.
         """
         if self._left <= 0:
-            raise LineTooLong("header")
+            raise too_long()
         left = self._began + min(self._seconds, self._grace + self._received / _SLOWEST) - time.monotonic()
         if left <= 0:
             raise TimeoutError("the client is too slow")
@@ -110,9 +108,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.command, self.path, self.request_version, self.headers, self.close_connection = head
         except MalformedRequest as error:
             self.send_error(error.code, str(error))
-            return False
-        except LineTooLong:
-            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_MANY)
             return False
         finally:
             self.server.works()
@@ -161,7 +156,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-class ConnectionServer(ThreadingHTTPServer):
+class ConnectionServer(ThreadingMixIn, TCPServer):
     """Accepts connections and gives each a thread.
 
     Args:
@@ -169,48 +164,36 @@ class ConnectionServer(ThreadingHTTPServer):
         handler: of the requests of a connection.
         connections: at once.
         idle_s: how long a connection may wait for the next request, its headers included.
+
+    Attributes:
         late_s: how late a client must be to lose its connection when all are taken.
-        name: of the accepting thread.
+        thread_name: of the accepting thread.
 
     Raises:
         OSError: it cannot listen there.
     """
 
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
+    late_s: float
+    thread_name: str
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[ConnectionHandler],
-        *,
-        connections: int,
-        idle_s: float,
-        late_s: float,
-        name: str,
-    ) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[ConnectionHandler], connections: int, idle_s: float) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
         self.idle_s: Final = idle_s
         self.stopping = False
-        self._late_s: Final = late_s
         self._places = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
         self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # for a client: since when it is late
-        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
+        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=self.thread_name, daemon=True)
 
     def start(self) -> None:
         """Serve, on threads of its own."""
         self._loop.start()
-
-    def server_bind(self) -> None:
-        """Bind without looking up the host's name, as the base class does."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def get_request(self) -> Any:
         """Accept a connection; not at once again if the process has no file descriptor left."""
@@ -235,7 +218,7 @@ class ConnectionServer(ThreadingHTTPServer):
 
     def _make_room(self) -> bool:
         """End the connection whose client is late the longest."""
-        before = time.monotonic() - self._late_s
+        before = time.monotonic() - self.late_s
         with self._lock:
             late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
             latest = min(late, key=late.__getitem__, default=None)

@@ -27,15 +27,14 @@ CLIENTS = 4
 
 RECEIVER = """
 import sys
-from functools import partial
-from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import OtlpServer
 class Intake:
     forwards = False
     def spans(self, batch): pass
     def logs(self, batch): pass
-receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", handler=partial(DecodingHandler, Intake()))
+receiver = OtlpServer(DecodingHandler(Intake(), ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0")
 tune_malloc()
 tune_gc()
 bound = receiver.start()

@@ -91,7 +91,7 @@ def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(hanging: Han
 @pytest.mark.parametrize("end", ["force_flush", "shutdown"])
 def test_the_exporter_ends_in_time_and_no_span_is_lost(hanging: Hanging, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is waited for: what had to be evaluated leaves without scores."""
-    monkeypatch.setattr("otel_eval.app.exporter._SHUTDOWN_S", 2.0)
+    monkeypatch.setattr("otel_eval.app.inprocess._SHUTDOWN_S", 2.0)
     kept = Kept()
     exporter = EvalSpanExporter(kept, config(hanging, "20s"), max_wait=60)
     provider = TracerProvider(shutdown_on_exit=False)

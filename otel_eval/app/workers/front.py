@@ -20,19 +20,19 @@ from uuid import uuid4
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
-from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared, starting
+from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_limits, receiver_of, refuse_unshared, starting
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
-from otel_eval.counters import Counters, total_counts
+from otel_eval.counters import total_counts
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import InputError, Overloaded, collect_errors
 from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import Rewritten
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits, add_counts
-from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
+from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.sources.receiver.server import Bound
 from otel_eval.storage.directory import claim_split
 from otel_eval.wire import fields, sized
@@ -63,20 +63,21 @@ class FrontServer:
         instance = uuid4().hex
         numbers = range(1, config.workers + 1)
         self._workers: Final = [SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
-        handler = partial(SplittingHandler, self._workers)
-        self._receiver: Final = receiver_of(
-            config.receivers.otlp, handler, lambda: self._readiness().ready, grpc_threads=_THREADS * config.workers
-        )
+        limits = receiver_limits(config.receivers.otlp, grpc_threads=_THREADS * config.workers)
+        handler = SplittingHandler(self._workers, limits)
+        self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready)
         self._bound: Bound | None = None
         self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
-        self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
+        self.admin: Final = AdminServices(config.telemetry, self)
 
-    def _readiness(self) -> Readiness:
+    def readiness(self) -> Readiness:
+        """Whether requests are taken and every worker works."""
         if self._config.receivers.otlp and not self._receiver.is_open:
             return Readiness(False, "requests are not taken: the receiver starts or stops")
         return worst_readiness([(each.number, each.readiness) for each in self._workers])
 
-    def _scores(self) -> list[Family]:
+    def scores(self) -> list[Family]:
+        """The metrics of results in every worker."""
         return joined_families(family for each in self._workers for family in each.scores())
 
     def note_stop(self) -> None:
@@ -204,10 +205,8 @@ class SplittingHandler(ExportHandler):
         workers: of each trace always the same one gets the spans.
     """
 
-    def __init__(
-        self, workers: Sequence[SupervisedWorker], memory_limiter: MemoryLimiter, counters: Counters, limits: ReceiverLimits
-    ) -> None:
-        super().__init__(memory_limiter, counters, limits)
+    def __init__(self, workers: Sequence[SupervisedWorker], limits: ReceiverLimits) -> None:
+        super().__init__(limits)
         self._workers: Final = workers
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
@@ -218,7 +217,7 @@ class SplittingHandler(ExportHandler):
         body, lost, why = request
         answers = self._send(transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body))
         if lost:
-            add_counts(self._counters, transport, **{_REJECTED[signal]: lost})
+            self.count(transport, **{_REJECTED[signal]: lost})
             answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{lost} rejected, the first: {why}", lost))
         return _merged(answers)
 

@@ -47,35 +47,6 @@ _LIMIT: Final = struct.pack("ll", int(_PART_S), 0)  # struct timeval
 _POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
 
 
-class Worker(Server):
-    """A server without addresses; the front calls its methods by name."""
-
-    def __init__(self, number: int, config: EvalConfig) -> None:
-        super().__init__(config, listens=False)
-        self._number: Final = number
-        self._stop_once: Final = threading.Lock()  # the front, or the worker itself where the front is gone
-        self._stopped: bool | None = None
-
-    def look(self) -> tuple[dict[str, Any], Readiness]:
-        """What was counted, and whether it works."""
-        return self.counts(), self.readiness()
-
-    def scores(self) -> list[Family]:
-        """The metrics of results, with the number of this worker: averages of several cannot be added up."""
-        label = {"worker": str(self._number)}
-        return [
-            replace(each, rows=[(suffix, {**labels, **label}, value) for suffix, labels, value in each.rows])
-            for each in super().scores()
-        ]
-
-    def stop(self, timeout_s: float = _STOP_S) -> bool:
-        """Stop, once; False if not everything was evaluated and delivered in time."""
-        with self._stop_once:
-            if self._stopped is None:
-                self._stopped = super().stop(timeout_s)
-            return self._stopped
-
-
 def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None], control: socket.socket) -> None:
     """Run a worker to its end: until the front closes the control socket, or is gone.
 
@@ -93,42 +64,38 @@ def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int]
     os.environ["OTEL_RESOURCE_ATTRIBUTES"] = f"{given}{',' if given else ''}service.instance.id={instance}"
     prepare(number)
     expect_no_spans()
-    front = _accept(control)
-    if front is not None and (worker := _started(number, config, front)) is not None:
-        _run(worker, front, control)
+    if (front := _accept(control)) is not None:
+        _run(config, front, control)
     sys.stderr.flush()
     os._exit(0)  # a scorer that does not return must not keep the process
 
 
-def _started(number: int, config: EvalConfig, front: Connection) -> Worker | None:
+def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
     try:
-        worker = Worker(number, config)
+        worker = Server(config, listens=False)
         worker.start()
     except Exception as error:  # noqa: BLE001 - the front reports it
-        front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
-        return None
+        return front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
     front.send((True, None))
-    return worker
-
-
-def _run(worker: Worker, front: Connection | None, control: socket.socket) -> None:
-    while front is not None:
-        threading.Thread(target=_serve, args=(worker, front), name="otel-eval-part", daemon=True).start()
-        front = _accept(control)
+    connection: Connection | None = front
+    while connection is not None:
+        threading.Thread(target=_serve, args=(worker, connection), name="otel-eval-part", daemon=True).start()
+        connection = _accept(control)
     watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
     watchdog.daemon = True
     watchdog.start()
     worker.stop(_STOP_S)
+    return None
 
 
-def _serve(worker: Worker, connection: Connection) -> None:
+def _serve(worker: Server, connection: Connection) -> None:
     """Answer the calls that come over one connection, until the front closes it."""
     with connection, suppress(OSError, EOFError):
         while True:
             connection.send(_answer(worker, *connection.recv()))
 
 
-def _answer(worker: Worker, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+def _answer(worker: Server, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
     """Whether the method returned, and what it returned or raised."""
     try:
         return True, getattr(worker, method)(*arguments)
@@ -173,7 +140,7 @@ class WorkerProcess:
         self._finish(self._connect(), None)
 
     def begin(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
-        """Call a method of `Worker`; what is returned waits for its result, and raises what the method raises or the same.
+        """Call a method of the `Server`; what is returned waits for its result, and raises what the method raises or the same.
 
         Raises:
             Overloaded: the worker ended or hangs.
@@ -187,7 +154,7 @@ class WorkerProcess:
         return partial(self._finish, connection, limit_s)
 
     def call(self, limit_s: float, method: str, *arguments: Any) -> Any:
-        """Call a method of `Worker` and wait for its result; raises as `begin` does."""
+        """Call a method of the `Server` and wait for its result; raises as `begin` does."""
         return self.begin(limit_s, method, *arguments)()
 
     def _connect(self) -> Connection:
@@ -374,13 +341,13 @@ class SupervisedWorker:
     # ------------------------------------------------------------------ for the operator
 
     def scores(self) -> list[Family]:
-        """The metrics of results in its process; none if it does not answer."""
-        process = self._ready
+        """The metrics of results in its process, with its number: averages of several cannot be added up. None if it hangs."""
+        process, label = self._ready, {"worker": str(self.number)}
         try:
             found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
         except (Overloaded, RuntimeError):
             return []
-        return found
+        return [replace(each, rows=[(suffix, {**own, **label}, value) for suffix, own, value in each.rows]) for each in found]
 
     def counts(self) -> dict[str, Any]:
         """What its processes counted, as they reported a second ago."""

@@ -15,7 +15,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -40,7 +40,6 @@ class BearerTokens:
     Args:
         files: each with at least one token; empty lines are skipped.
         variables: names of environment variables, each one token.
-        environ: the environment; the process's own if None.
         where: the key of the configuration that errors name.
         look_s: how often the files are looked at, in seconds.
 
@@ -49,17 +48,10 @@ class BearerTokens:
     """
 
     def __init__(
-        self,
-        files: Sequence[str] = (),
-        variables: Sequence[str] = (),
-        environ: Mapping[str, str] | None = None,
-        *,
-        where: str = "auth",
-        look_s: float = 1.0,
+        self, files: Sequence[str] = (), variables: Sequence[str] = (), *, where: str = "auth", look_s: float = 1.0
     ) -> None:
-        environ = os.environ if environ is None else environ
         kept = "the tokens read before stay valid"
-        digests = [partial(_variable, environ, name, where) for name in variables]
+        digests = [partial(_variable, name, where) for name in variables]
         opened = [partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, kept) for file in files]
         found: list[Any] = collect_errors([*digests, *opened])
         self._fixed: Final[list[bytes]] = found[: len(digests)]
@@ -87,8 +79,8 @@ def _tokens(file: str, where: str) -> list[bytes]:
     return [_digest(_checked(line, where)) for line in lines if line]
 
 
-def _variable(environ: Mapping[str, str], name: str, where: str) -> bytes:
-    return _digest(_checked(environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
+def _variable(name: str, where: str) -> bytes:
+    return _digest(_checked(os.environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
 
 
 def _checked(token: str, where: str) -> str:
@@ -105,24 +97,6 @@ def _digest(token: str) -> bytes:
 
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """What a server needs to speak TLS.
-
-    Attributes:
-        cert_file, key_file: PEM files of the server's certificate, with its chain, and of its key.
-        client_ca_file: PEM file of authorities; clients must then show a certificate from one of them.
-        min_version: "1.2" or "1.3".
-        reload_s: how often the files are looked at, in seconds; 0: never again.
-    """
-
-    cert_file: str
-    key_file: str
-    client_ca_file: str | None = None
-    min_version: str = "1.2"
-    reload_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +117,32 @@ class Certificates:
     """The certificates of one server.
 
     Args:
-        tls: where they are.
         where: the key of the configuration that errors name.
+        cert_file, key_file: PEM files of the server's certificate, with its chain, and of its key.
+        client_ca_file: PEM file of authorities; clients must then show a certificate from one of them.
+        min_version: "1.2" or "1.3".
+        reload_interval: how often the files are looked at, in seconds; 0: never again.
 
     Raises:
         ConfigError: a file cannot be read, or the key does not belong to the certificate.
     """
 
-    def __init__(self, tls: Tls, where: str) -> None:
-        self._cert = PemFile(f"{where}.cert_file", tls.cert_file)
-        self._key = PemFile(f"{where}.key_file", tls.key_file)
-        self._ca = PemFile(f"{where}.client_ca_file", tls.client_ca_file) if tls.client_ca_file else None
-        self._version: Final = _VERSIONS[tls.min_version]
+    def __init__(
+        self,
+        where: str,
+        cert_file: str,
+        key_file: str,
+        client_ca_file: str | None = None,
+        min_version: str = "1.2",
+        reload_interval: float = 60.0,
+    ) -> None:
+        self._cert = PemFile(f"{where}.cert_file", cert_file)
+        self._key = PemFile(f"{where}.key_file", key_file)
+        self._ca = PemFile(f"{where}.client_ca_file", client_ca_file) if client_ca_file else None
+        self._version: Final = _VERSIONS[min_version]
         self._loaded: _Loaded | None = None
-        files = [file for file in (tls.cert_file, tls.key_file, tls.client_ca_file) if file]
-        self._files: Final = WatchedFiles(files, self._read, tls.reload_s or inf, "the certificate read before stays in use")
+        files = [each.path for each in (self._cert, self._key, self._ca) if each]
+        self._files: Final = WatchedFiles(files, self._read, reload_interval or inf, "the certificate read before stays in use")
 
     def current(self) -> _Loaded:
         """What the files hold, or held when they last held a certificate that is valid."""

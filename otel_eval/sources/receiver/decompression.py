@@ -6,9 +6,9 @@ than the limit.
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ _WBITS: Final = {"gzip": 31, "deflate": 15}
 _WINDOW_LOG: Final = 23  # 8 MiB, what RFC 8878 asks every decoder to support; a frame may ask for gigabytes
 
 
-@functools.cache
+@cache
 def _zstd() -> Any:
     """The library, if there is one: Python 3.14 brings it, the extra `zstd` before."""
     for name in ("compression.zstd", "backports.zstd"):
@@ -32,7 +32,7 @@ def _zstd() -> Any:
     return None
 
 
-@functools.cache
+@cache
 def supported_encodings() -> tuple[str, ...]:
     """The names of the encodings that can be unpacked here."""
     return (*_WBITS, "zstd") if _zstd() else tuple(_WBITS)
@@ -46,10 +46,9 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
         RequestTooLarge: it unpacks to more than `limit` bytes; not more than `limit` and one piece were ever unpacked.
         Overloaded: there is no room for it now.
     """
-    pieces = _zstd_pieces(data) if coding == "zstd" else _inflated(data, coding)
     parts: list[bytes] = []
     total = 0
-    for piece in pieces:
+    for piece in _pieces(coding, data):
         total += len(piece)
         if total > limit:
             raise RequestTooLarge(f"the body unpacks to more than {limit} bytes")
@@ -58,41 +57,31 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
     return b"".join(parts)
 
 
-def _inflated(data: bytes, coding: str) -> Iterator[bytes]:
+def _decoder(coding: str) -> tuple[Callable[[], Any], type[Exception]]:
+    """Makes what decompresses one gzip member or zstd frame, and the error that it raises."""
+    if coding != "zstd":
+        return partial(zlib.decompressobj, _WBITS[coding]), zlib.error
+    library = _zstd()
+    options = {library.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    return partial(library.ZstdDecompressor, options=options), library.ZstdError
+
+
+def _pieces(coding: str, data: bytes) -> Iterator[bytes]:
+    make, broken = _decoder(coding)
     at = 0
     fed = b""
     while fed or at < len(data):
-        member = zlib.decompressobj(wbits=_WBITS[coding])
+        member = make()
         while not member.eof:
-            if not fed:
+            # zlib gives back what it was fed and did not use; zstd keeps it, and needs no more for the next piece.
+            if not fed and getattr(member, "needs_input", True):
                 fed, at = data[at : at + _FED], at + _FED
-            piece = _piece(lambda: member.decompress(fed, _PIECE), zlib.error, coding)  # noqa: B023 - called at once
-            fed = member.unconsumed_tail
+            try:
+                piece = member.decompress(fed, _PIECE)
+            except broken:
+                raise InputError(f"the body is not {coding}") from None
+            fed = getattr(member, "unconsumed_tail", b"")
             if not (piece or member.eof or fed or at < len(data)):
                 raise InputError(f"the {coding} body is cut")
             yield piece
         fed = member.unused_data
-
-
-def _zstd_pieces(data: bytes) -> Iterator[bytes]:
-    library = _zstd()
-    options = {library.DecompressionParameter.window_log_max: _WINDOW_LOG}
-    at = 0
-    fed = b""
-    while fed or at < len(data):
-        frame = library.ZstdDecompressor(options=options)
-        while not frame.eof:
-            if frame.needs_input and not fed:
-                fed, at = data[at : at + _FED], at + _FED
-                if not fed:
-                    raise InputError("the zstd body is cut")
-            given, fed = fed, b""
-            yield _piece(lambda: frame.decompress(given, _PIECE), library.ZstdError, "zstd")  # noqa: B023 - called at once
-        fed = frame.unused_data
-
-
-def _piece(unpacked: Callable[[], bytes], broken: type[Exception], coding: str) -> bytes:
-    try:
-        return unpacked()
-    except broken:
-        raise InputError(f"the body is not {coding}") from None

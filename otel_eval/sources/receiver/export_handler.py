@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from typing import Any, Final
 
 from google.protobuf import duration_pb2, json_format
@@ -27,16 +28,20 @@ from otel_eval.otlp.otlp_json import Rewritten, load_json, rewrite
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources import Consumer
+from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 
 class ExportStatus(Enum):
-    """The outcome of a request; only after RETRYABLE may the client send it again."""
+    """The outcome of a request, as google.rpc and HTTP number it; only after RETRYABLE may the client send it again."""
 
-    ACCEPTED = "accepted"
-    INVALID = "invalid"
-    TOO_LARGE = "too large"
-    RETRYABLE = "retryable"
+    ACCEPTED = code_pb2.OK, HTTPStatus.OK
+    INVALID = code_pb2.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST
+    TOO_LARGE = code_pb2.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    RETRYABLE = code_pb2.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, code: int, http: HTTPStatus) -> None:
+        self.code, self.http = code, http
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class ExportResponse:
         RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large forever
         into one that is sent forever.
         """
-        message = status_pb2.Status(code=_STATUS_CODES[self.status], message=self.message)
+        message = status_pb2.Status(code=self.status.code, message=self.message)
         if self.status is ExportStatus.RETRYABLE:
             message.details.add().Pack(RETRY_INFO)
         if self.status is ExportStatus.INVALID:
@@ -75,11 +80,6 @@ _RESPONSES: Final[dict[Signal, tuple[Any, str]]] = {
     Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
     Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
     Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
-}
-_STATUS_CODES: Final = {
-    ExportStatus.INVALID: code_pb2.INVALID_ARGUMENT,
-    ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
-    ExportStatus.RETRYABLE: code_pb2.UNAVAILABLE,
 }
 RETRY_S: Final = 1
 """How long a client should wait before it retries."""
@@ -128,6 +128,14 @@ class InternalError(Exception):
     """A request could have been taken but for a fault of ours."""
 
 
+_REFUSALS: Final[dict[type[Exception], tuple[ExportStatus, str]]] = {
+    InputError: (ExportStatus.INVALID, "bad_requests"),
+    RequestTooLarge: (ExportStatus.TOO_LARGE, "oversized_requests"),
+    Overloaded: (ExportStatus.RETRYABLE, "refused_requests"),
+    InternalError: (ExportStatus.RETRYABLE, "internal_errors"),
+}
+"""What a request is answered that cannot be taken because of such an error, and the count of these."""
+
 # By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a refused span was not accepted and
 # the sender keeps it to retry.
 _COUNTERS: Final = (
@@ -152,41 +160,41 @@ _COUNTERS: Final = (
 )
 
 
-def add_counts(counters: Counters, transport: str, **amounts: int) -> None:
-    """Raise the named counters of a transport."""
-    for name, amount in amounts.items():
-        if amount:
-            counters.add(name, amount, transport=transport)
-
-
-def counts_by_transport(counters: Counters) -> dict[str, dict[str, int]]:
-    """Every counter by name, then by transport; counters that were never raised are {}."""
-    counts: dict[str, dict[str, int]] = {}
-    for name in _COUNTERS:
-        by_transport = {transport: counters.get(name, transport=transport) for transport in ("grpc", "http")}
-        counts[name] = {transport: count for transport, count in by_transport.items() if count}
-    return counts
-
-
 class ExportHandler:
     """Takes requests and counts their outcomes. What is done with a body is up to subclasses.
 
-    Args:
-        limits: what one request may cost.
+    Attributes:
+        limits: what clients may cost.
+        memory: the budget of all requests in flight.
+        tokens: of which every request needs one; None: every client is accepted.
     """
 
-    def __init__(self, memory_limiter: MemoryLimiter, counters: Counters, limits: ReceiverLimits) -> None:
-        self._memory_limiter = memory_limiter
-        self._counters = counters
-        self._limits = limits
+    def __init__(self, limits: ReceiverLimits) -> None:
+        self.limits, self.counters = limits, Counters()
+        self.memory: Final = MemoryLimiter(limits.max_inflight_bytes)
+        self.tokens: BearerTokens | None = None
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
-        return not self._memory_limiter.closed
+        return not self.memory.closed
 
-    def unauthenticated(self, transport: str) -> None:
-        """Count a request that was refused before it was read."""
-        add_counts(self._counters, transport, requests=1, unauthenticated_requests=1)
+    def admits(self, authorization: str | None) -> bool:
+        """Whether a request with this header `Authorization` is read."""
+        return self.tokens is None or self.tokens.allow(authorization)
+
+    def count(self, transport: str, **amounts: int) -> None:
+        """Raise the named counters of a transport."""
+        for name, amount in amounts.items():
+            if amount:
+                self.counters.add(name, amount, transport=transport)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Every counter by name, then by transport; counters that were never raised are {}."""
+        counts: dict[str, dict[str, int]] = {}
+        for name in _COUNTERS:
+            by_transport = {transport: self.counters.get(name, transport=transport) for transport in ("grpc", "http")}
+            counts[name] = {transport: count for transport, count in by_transport.items() if count}
+        return counts
 
     def answer(
         self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
@@ -196,21 +204,17 @@ class ExportHandler:
         Raises:
             OSError: `read` lost the connection; there is no client to answer.
         """
-        add_counts(self._counters, transport, requests=1)
+        self.count(transport, requests=1)
         try:
             return self.take(transport, signal, encoding, size, read)
-        except InputError as error:
-            add_counts(self._counters, transport, bad_requests=1)
-            return ExportResponse(ExportStatus.INVALID, str(error))
-        except RequestTooLarge as error:
-            add_counts(self._counters, transport, oversized_requests=1)
-            return ExportResponse(ExportStatus.TOO_LARGE, str(error))
-        except Overloaded as error:
-            add_counts(self._counters, transport, refused_requests=1)
-            return ExportResponse(ExportStatus.RETRYABLE, str(error))
-        except InternalError:
-            add_counts(self._counters, transport, internal_errors=1)
-            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry")
+        except tuple(_REFUSALS) as error:
+            return self.refused(transport, error)
+
+    def refused(self, transport: str, error: Exception) -> ExportResponse:
+        """The response to a request that cannot be taken because of this error, which is counted."""
+        status, name = next(refusal for kind, refusal in _REFUSALS.items() if isinstance(error, kind))
+        self.count(transport, **{name: 1})
+        return ExportResponse(status, "internal error, retry" if isinstance(error, InternalError) else str(error))
 
     def take(
         self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
@@ -224,7 +228,7 @@ class ExportHandler:
             InternalError: it cannot be taken because of a fault here; the client keeps the data and retries.
             OSError: `read` lost the connection.
         """
-        with self._memory_limiter.enter(size) as reservation:
+        with self.memory.enter(size) as reservation:
             body = read(reservation)
             self._reserve(signal, encoding, body, reservation)
             try:
@@ -252,13 +256,13 @@ class ExportHandler:
 class DecodingHandler(ExportHandler):
     """Splits requests into spans and log records for a consumer."""
 
-    def __init__(self, consumer: Consumer, memory_limiter: MemoryLimiter, counters: Counters, limits: ReceiverLimits) -> None:
-        super().__init__(memory_limiter, counters, limits)
+    def __init__(self, consumer: Consumer, limits: ReceiverLimits) -> None:
+        super().__init__(limits)
         self._consumer = consumer
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
         """Reserve the memory that reading and evaluating the request will take, before it is read."""
-        most = self._limits.most_bytes
+        most = self.limits.most_bytes
         weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
         if weight > most:
             raise RequestTooLarge(
@@ -272,7 +276,7 @@ class DecodingHandler(ExportHandler):
     def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         if signal is Signal.METRICS:
             return self._take_metrics(transport, request.body)
-        batch = read_request(RawRequest(signal, request.body), self._limits.max_attributes)
+        batch = read_request(RawRequest(signal, request.body), self.limits.max_attributes)
         batch.reject(request.why, request.rejected)
         # What is passed on has items with unusable ids too: the response warns of these and does not count them as lost.
         lost = request.rejected if self._consumer.forwards else batch.rejected
@@ -285,7 +289,7 @@ class DecodingHandler(ExportHandler):
         except DecodeError:
             raise InputError("not OTLP metrics in protobuf") from None
         if not self._consumer.metrics(body):
-            add_counts(self._counters, transport, discarded_metrics=1)
+            self.count(transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.ACCEPTED)
 
     def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, lost: int) -> ExportResponse:
@@ -296,10 +300,10 @@ class DecodingHandler(ExportHandler):
             if items or self._consumer.forwards:
                 take(batch)  # the one step before the acknowledgement: what must survive a crash is written before it returns
         except Overloaded:
-            add_counts(self._counters, transport, **{f"refused_{kind}": len(items)})
+            self.count(transport, **{f"refused_{kind}": len(items)})
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": batch.rejected, f"own_{kind}": batch.own}
-        add_counts(self._counters, transport, ignored_logs=batch.ignored, **amounts)
+        self.count(transport, ignored_logs=batch.ignored, **amounts)
         return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, lost), lost)
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import grpc
 
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.export_handler import RETRY_INFO, ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
@@ -33,11 +33,7 @@ _SERVICES: Final = {
     Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
     Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
 }
-_CODES: Final = {
-    ExportStatus.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
-    ExportStatus.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    ExportStatus.RETRYABLE: grpc.StatusCode.UNAVAILABLE,
-}
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
 _AHEAD: Final = 256 * 1024  # a usual message
 _WAITING: Final = 128  # threads, of which all but a few only wait for a message that comes slowly
@@ -71,33 +67,28 @@ def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
     ]
 
 
-class _HideMetadata(logging.Filter):
-    """Drops the log records in which grpcio shows metadata that is no text, tokens included."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("Invalid encoding on")
-
-
-_HIDE_METADATA: Final = _HideMetadata()
+def _hide_metadata(record: logging.LogRecord) -> bool:
+    """Drop the log records in which grpcio shows metadata that is no text, tokens included."""
+    return not str(record.msg).startswith("Invalid encoding on")
 
 
 class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
     """Refuses calls without a token before a message is read. Health needs none."""
 
-    def __init__(self, tokens: BearerTokens, refused: Callable[[], None]) -> None:
-        self._tokens, self._refused = tokens, refused
+    def __init__(self, handler: ExportHandler) -> None:
+        self._handler = handler
         # A handler of streams is called before the first message is read; the client sees no difference.
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         given = [value for key, value in details.invocation_metadata if key == "authorization"]
         known = len(given) == 1 and isinstance(given[0], str)  # two may be meant for two readers
-        if details.method == HEALTH_CHECK or self._tokens.allow(given[0] if known else None):
+        if details.method == HEALTH_CHECK or self._handler.admits(given[0] if known else None):
             return continuation(details)
         return self._refusal
 
     def _refuse(self, _: Any, context: Any) -> bytes:
-        self._refused()
+        self._handler.count("grpc", requests=1, unauthenticated_requests=1)
         context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         raise AssertionError("abort raises")
 
@@ -107,30 +98,20 @@ class OtlpGrpcServer:
 
     Args:
         handler: deals with requests.
-        limits: what one client may cost.
         certificates: speaks TLS with these.
-        tokens: senders need one of these.
         ready: whether evaluation makes progress; health is NOT_SERVING while it does not.
     """
 
-    def __init__(
-        self,
-        handler: ExportHandler,
-        limits: ReceiverLimits,
-        *,
-        certificates: Certificates | None = None,
-        tokens: BearerTokens | None = None,
-        ready: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._handler, self._limits, self._certificates = handler, limits, certificates
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_HIDE_METADATA)
+    def __init__(self, handler: ExportHandler, certificates: Certificates | None, ready: Callable[[], bool]) -> None:
+        limits, self._handler, self._certificates = handler.limits, handler, certificates
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_hide_metadata)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.grpc_threads)
         # grpcio does not report how much has arrived of messages that are not complete.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         rss = RssMonitor(limits.max_inflight_bytes)
         self._deadlines = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, rss)
-        guards = [_Guard(tokens, lambda: handler.unauthenticated("grpc"))] if tokens else []
+        guards = [_Guard(handler)] if handler.tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
             # As a stream, so that waiting for the message is ours and ends: grpcio itself waits forever.
@@ -158,7 +139,7 @@ class OtlpGrpcServer:
 
     def _unpacked(self, body: bytes, reservation: Reservation) -> bytes:
         coding = _compression_of(body)
-        return decompress(coding, body, self._limits.max_body_bytes, reservation) if coding else body
+        return decompress(coding, body, self._handler.limits.max_body_bytes, reservation) if coding else body
 
     def bind(self, address: str) -> int:
         """Listen; the port it got.
@@ -204,7 +185,7 @@ def _refuse(context: Any, answer: ExportResponse) -> None:
         # The Python exporter looks for the delay here and nowhere else.
         trailers.append(("google.rpc.retryinfo-bin", RETRY_INFO.SerializeToString()))
     context.set_trailing_metadata(trailers)
-    context.abort(_CODES[answer.status], answer.message)
+    context.abort(_CODES[answer.status.code], answer.message)
 
 
 HEALTH: Final = "grpc.health.v1.Health"
@@ -291,11 +272,8 @@ class Deadlines:
             found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
             if is_pressed:
                 found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]
-            return self._taken(found)
+            return [self._waits.pop(number)[1] for number in found]
 
     def _older_than(self, limit_s: float) -> list[int]:
         before = time.monotonic() - limit_s
         return list(itertools.takewhile(lambda number: self._waits[number][0] <= before, self._waits))
-
-    def _taken(self, numbers: list[int]) -> list[Callable[[], object]]:
-        return [self._waits.pop(number)[1] for number in numbers]

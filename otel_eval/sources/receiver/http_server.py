@@ -8,39 +8,23 @@ from typing import Any, Final
 
 from google.rpc import status_pb2
 
-from otel_eval.counters import Counters
 from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.http1 import Read, body_reader
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
-from otel_eval.sources.receiver.export_handler import (
-    RETRY_S,
-    ExportHandler,
-    ExportResponse,
-    ExportStatus,
-    ReceiverLimits,
-    add_counts,
-    serialized,
-)
+from otel_eval.sources.receiver.export_handler import RETRY_S, ExportHandler, ExportResponse, ExportStatus, serialized
 from otel_eval.sources.receiver.memory import Reservation
 
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
-_STATUS: Final = {
-    ExportStatus.ACCEPTED: HTTPStatus.OK,
-    ExportStatus.INVALID: HTTPStatus.BAD_REQUEST,
-    ExportStatus.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    ExportStatus.RETRYABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
-_LATE_S: Final = 2.0  # how late a client may be with a handshake, a request or its body when all connections are taken
 _GRACES: Final = 6  # this part of the time for a body may pass before its pace matters
 _HANDSHAKE_S: Final = 10.0
 _PLAIN: Final = ("", "identity", "none")
@@ -50,10 +34,9 @@ class _OtlpHandler(ConnectionHandler):
     server: OtlpHttpServer
 
     def _is_authorized(self) -> bool:
-        tokens = self.server.tokens
-        if tokens is None or tokens.allow(self.headers.get("Authorization")):
+        if self.server.handler.admits(self.headers.get("Authorization")):
             return True
-        add_counts(self.server.counters, "http", unauthenticated_requests=1)
+        self.server.handler.count("http", unauthenticated_requests=1)
         self.send_error(HTTPStatus.UNAUTHORIZED, "a bearer token is needed")
         return False
 
@@ -76,18 +59,16 @@ class _OtlpHandler(ConnectionHandler):
         return str(self.headers.get("Content-Encoding", "")).strip().lower()
 
     def _export(self, signal: Signal, encoding: Encoding) -> None:
+        handler = self.server.handler
         try:
-            size, read = body_reader(self.headers, self.rfile, self.server.limits.max_body_bytes)
-        except InputError as error:
-            add_counts(self.server.counters, "http", requests=1, bad_requests=1)
-            return self._refuse(encoding, ExportResponse(ExportStatus.INVALID, str(error)))
-        except RequestTooLarge as error:
-            add_counts(self.server.counters, "http", requests=1, oversized_requests=1)
-            return self._refuse(encoding, ExportResponse(ExportStatus.TOO_LARGE, str(error)))
+            size, read = body_reader(self.headers, self.rfile, handler.limits.max_body_bytes)
+        except (InputError, RequestTooLarge) as error:
+            handler.count("http", requests=1)
+            return self._refuse(encoding, handler.refused("http", error))
         self.unread = True
-        limit_s = self.server.limits.request_s
+        limit_s = handler.limits.request_s
         self.timed.go_on(limit_s, limit_s / _GRACES)
-        answer = self.server.handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
+        answer = handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
         if answer.status is ExportStatus.ACCEPTED:
             return self.reply(HTTPStatus.OK, _NAMES[encoding], answer.body(signal, encoding))
         return self._refuse(encoding, answer)
@@ -102,7 +83,7 @@ class _OtlpHandler(ConnectionHandler):
             self.server.works()
         self.unread = False
         coding = self._coding()
-        return body if coding in _PLAIN else decompress(coding, body, self.server.limits.max_body_bytes, reservation)
+        return body if coding in _PLAIN else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
 
     def _ask_for_body(self) -> None:
         """Only now: a request that was refused before was refused without its body."""
@@ -112,10 +93,8 @@ class _OtlpHandler(ConnectionHandler):
 
     def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
         self.close_connection = self.close_connection or self.unread
-        extra = {}
-        if answer.status is ExportStatus.RETRYABLE:
-            extra["Retry-After"] = str(RETRY_S)
-        self.reply(_STATUS[answer.status], _NAMES[encoding], serialized(encoding, answer.error()), extra)
+        extra = {"Retry-After": str(RETRY_S)} if answer.status is ExportStatus.RETRYABLE else {}
+        self.reply(answer.status.http, _NAMES[encoding], serialized(encoding, answer.error()), extra)
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():
@@ -127,7 +106,7 @@ class _OtlpHandler(ConnectionHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no export request; also called by the base class, for lines and headers that are no HTTP."""
         is_unauthorized = code == HTTPStatus.UNAUTHORIZED  # which has its own counter
-        add_counts(self.server.counters, "http", requests=1, bad_requests=0 if is_unauthorized else 1)
+        self.server.handler.count("http", requests=1, bad_requests=0 if is_unauthorized else 1)
         self.close_connection = True
         encoding = _TYPES.get(self.headers.get_content_type(), Encoding.JSON)
         refusal = status_pb2.Status(message=message or HTTPStatus(code).phrase)
@@ -137,30 +116,16 @@ class _OtlpHandler(ConnectionHandler):
 class OtlpHttpServer(ConnectionServer):
     """Serves the three OTLP paths."""
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: ExportHandler,
-        counters: Counters,
-        limits: ReceiverLimits,
-        *,
-        certificates: Certificates | None = None,
-        tokens: BearerTokens | None = None,
-    ) -> None:
-        super().__init__(
-            address,
-            _OtlpHandler,
-            connections=limits.http_connections,
-            idle_s=limits.http_idle_s,
-            late_s=_LATE_S,
-            name="otel-eval-http",
-        )
-        self.handler, self.counters, self.limits = handler, counters, limits
-        self.certificates, self.tokens = certificates, tokens
+    late_s = 2.0  # with a handshake, a request or its body
+    thread_name = "otel-eval-http"
+
+    def __init__(self, address: tuple[str, int], handler: ExportHandler, certificates: Certificates | None) -> None:
+        super().__init__(address, _OtlpHandler, handler.limits.http_connections, handler.limits.http_idle_s)
+        self.handler, self.certificates = handler, certificates
 
     def refuse(self, request: Any) -> None:
         """Count the connection; without TLS its client is asked to retry."""
-        add_counts(self.counters, "http", refused_connections=1)
+        self.handler.count("http", refused_connections=1)
         request.setblocking(False)
         if self.certificates is None:
             request.send(_FULL)
@@ -177,5 +142,5 @@ class OtlpHttpServer(ConnectionServer):
             # A copy: the connection itself stays open, and is what `stop` shuts.
             return context.wrap_socket(request.dup(), server_side=True)
         except OSError:  # the base of ssl's errors, too
-            add_counts(self.counters, "http", failed_handshakes=1)
+            self.handler.count("http", failed_handshakes=1)
             return None

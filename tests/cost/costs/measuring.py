@@ -19,7 +19,6 @@ from costs.shapes import Request, Shape
 from otel_eval import app
 from otel_eval.assembly import Limits
 from otel_eval.config import load
-from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.otlp import Encoding, Signal
@@ -27,7 +26,7 @@ from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobu
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus, ReceiverLimits
-from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
+from otel_eval.sources.receiver.memory import Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 
@@ -81,9 +80,8 @@ class Receiver:
     def __init__(self, engine: Engine, results: Path) -> None:
         self._exporter = exporter = JsonLinesExporter(results)
         self.pipeline = Pipeline(engine, lambda report: exporter.export([report]), Limits())
-        admission = MemoryLimiter(_MOST)
         limits = ReceiverLimits(max_inflight_bytes=_MOST, max_attributes=_ATTRIBUTES)
-        self._exchange = DecodingHandler(_Intake(self.pipeline), admission, Counters(), limits)
+        self._exchange = DecodingHandler(_Intake(self.pipeline), limits)
 
     def take(self, request: Sent) -> ExportResponse:
         """Take one request in."""

@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers import scorer
-from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import Bound, OtlpServer
 
 OPEN = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
@@ -404,7 +403,7 @@ class _Kept:
 def test_metrics_are_sent_by_otlp(begin: Begin, protocol: str) -> None:
     """The same numbers, with units and kinds, again and again and at the end."""
     kept = _Kept()
-    backend = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", handler=partial(DecodingHandler, kept))
+    backend = OtlpServer(DecodingHandler(kept, ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0")
     there = backend.start()
     address = there.grpc if protocol == "grpc" else there.http
     _, bound = begin(telemetry={"otlp": {"endpoint": f"http://{address}", "protocol": protocol, "interval": 0.1}})

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import Overloaded
 from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import Bound, OtlpServer
 
@@ -68,9 +69,12 @@ def start(intake: ListIntake) -> Iterator[Start]:
 
     def begin(**options: Any) -> tuple[OtlpServer, Bound]:
         limits = {each.name: options.pop(each.name) for each in fields(ReceiverLimits) if each.name in options}
-        options["limits"] = ReceiverLimits(**limits)
+        files = {each: options.pop(f"{each}_tls") for each in ("grpc", "http") if f"{each}_tls" in options}
+        opening = {each: partial(Certificates, f"receivers.otlp.protocols.{each}.tls", **found) for each, found in files.items()}
         receiver = OtlpServer(
-            **{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "handler": partial(DecodingHandler, intake)} | options
+            DecodingHandler(intake, ReceiverLimits(**limits)),
+            certificates=opening,
+            **{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"} | options,
         )
         running.append(receiver)
         return receiver, receiver.start()

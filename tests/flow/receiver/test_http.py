@@ -228,7 +228,7 @@ def test_too_many_connections_are_refused(start: Any, opened: Any) -> None:
 
 def test_a_connection_that_only_waits_makes_room(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it has sent nothing, half a request, or one long ago; one that is being served does not."""
-    monkeypatch.setattr(http_server, "_LATE_S", 0.05)
+    monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.05)
     receiver, bound = start(http_connections=2)
     silent, half = opened(bound.http), opened(bound.http)
     silent.connect()

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import grpc
@@ -15,7 +14,7 @@ import pytest
 
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import Bound, OtlpServer
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -44,7 +43,7 @@ def test_a_port_in_use_is_refused_in_one_line(start: Any, intake: Any, protocol:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         address, spare = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
         free.close()
-        receiver = OtlpServer(**{protocol: address, other: spare, "handler": partial(DecodingHandler, intake)})
+        receiver = OtlpServer(DecodingHandler(intake, ReceiverLimits()), **{protocol: address, other: spare})
         with pytest.raises(
             ConfigError, match=rf"protocols\.{protocol}\.endpoint: '{address}': the port is in use; .*0 picks a free"
         ):
@@ -65,9 +64,8 @@ def test_what_is_no_address_is_refused(protocol: str, address: str) -> None:
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_an_address_of_another_machine_is_refused(intake: Any, protocol: str) -> None:
     """TEST-NET-1 is not assigned."""
-    other = "http" if protocol == "grpc" else "grpc"
     with pytest.raises(ConfigError, match="no such address"):
-        OtlpServer(**{protocol: "192.0.2.1:0", other: None, "handler": partial(DecodingHandler, intake)}).start()
+        OtlpServer(DecodingHandler(intake, ReceiverLimits()), **{protocol: "192.0.2.1:0"}).start()
 
 
 def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
@@ -101,7 +99,7 @@ def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake
 def test_stopping_is_quick_and_leaves_nothing(intake: Any, request_of: Any) -> None:
     """Idle connections do not hold it up; threads and ports are gone."""
     before = set(threading.enumerate())
-    receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", handler=partial(DecodingHandler, intake))
+    receiver = OtlpServer(DecodingHandler(intake, ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0")
     bound = receiver.start()
     assert isinstance(bound, Bound)
     host, port = str(bound.http).rsplit(":", 1)

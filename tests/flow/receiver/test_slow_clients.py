@@ -17,7 +17,6 @@ import pytest
 from certificates import Authority
 
 from otel_eval.sources.receiver import grpc_server, http_server
-from otel_eval.sources.receiver.credentials import Tls
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
@@ -109,7 +108,7 @@ def test_a_body_on_a_poor_line_is_waited_for(start: Any, intake: Any, request_of
 
 def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that has been slower than others goes first: here a client that sends nothing at all."""
-    monkeypatch.setattr(http_server, "_LATE_S", 0.3)
+    monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.3)
     _, bound = start(grpc=None, http_connections=2)
     with ExitStack() as stack:
         silent, poor = (connected(stack, bound.http) for _ in range(2))
@@ -124,7 +123,7 @@ def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.M
 
 def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks again and again, and never reads, is let go when others want its place."""
-    monkeypatch.setattr(http_server, "_LATE_S", 0.2)
+    monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     _, bound = start(grpc=None, http_connections=1)
     with ExitStack() as stack:
         deaf = connected(stack, bound.http)
@@ -143,9 +142,9 @@ def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pyte
 
 def test_handshakes_that_stall_hold_no_place(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that connect and never say what TLS would have them say."""
-    monkeypatch.setattr(http_server, "_LATE_S", 0.2)
+    monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     authority = Authority(tmp_path)
-    receiver, bound = start(grpc=None, http_connections=2, http_tls=Tls(**authority.issue("server")))
+    receiver, bound = start(grpc=None, http_connections=2, http_tls=authority.issue("server"))
     with ExitStack() as stack:
         stalled = [connected(stack, bound.http) for _ in range(2)]
         time.sleep(0.4)

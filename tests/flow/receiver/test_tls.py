@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver.credentials import Tls
-from otel_eval.sources.receiver.export_handler import DecodingHandler
+from otel_eval.sources.receiver.credentials import Certificates
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import OtlpServer
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -71,8 +71,8 @@ def protocol(request: Any) -> str:
     return str(request.param)
 
 
-def both(**files: Any) -> dict[str, Tls]:
-    return {"grpc_tls": Tls(**files), "http_tls": Tls(**files)}
+def both(**files: Any) -> dict[str, dict[str, Any]]:
+    return {"grpc_tls": files, "http_tls": files}
 
 
 def test_exporters_deliver_by_tls(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
@@ -117,7 +117,7 @@ def comes(condition: Callable[[], bool]) -> bool:
 
 def test_a_new_certificate_is_used_without_a_restart(start: Any, authority: Authority, protocol: str) -> None:
     """By connections that are opened after the files changed."""
-    _, bound = start(**both(**authority.issue("server"), reload_s=0.05))
+    _, bound = start(**both(**authority.issue("server"), reload_interval=0.05))
     before = shown(getattr(bound, protocol))
     authority.issue("server")
     assert comes(lambda: shown(getattr(bound, protocol)) != before)
@@ -127,7 +127,7 @@ def test_a_new_certificate_is_used_without_a_restart(start: Any, authority: Auth
 def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authority, protocol: str, caplog: Any) -> None:
     """Said in one line, once for each change."""
     files = authority.issue("server")
-    _, bound = start(**both(**files, reload_s=0.05))
+    _, bound = start(**both(**files, reload_interval=0.05))
     before = shown(getattr(bound, protocol))
     Path(files["cert_file"]).write_text("half a certifi", encoding="ascii")
     assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
@@ -143,7 +143,7 @@ def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
     start: Any, authority: Authority, protocol: str, since_s: float, until_s: float, problem: str, caplog: Any
 ) -> None:
     """Logged in one line, once for each change; the next valid one is used."""
-    receiver, bound = start(**{f"{protocol}_tls": Tls(**authority.issue("server"), reload_s=0.02)})
+    receiver, bound = start(**{f"{protocol}_tls": {**authority.issue("server"), "reload_interval": 0.02}})
     before, not_after = shown(getattr(bound, protocol)), receiver.not_after()
     authority.issue("server", since_s, until_s)
     assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
@@ -163,7 +163,7 @@ def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
 
 def test_a_certificate_is_used_as_soon_as_it_is_valid(start: Any, authority: Authority, protocol: str) -> None:
     """Although its file does not change then."""
-    _, bound = start(**{f"{protocol}_tls": Tls(**authority.issue("server"), reload_s=0.02)})
+    _, bound = start(**{f"{protocol}_tls": {**authority.issue("server"), "reload_interval": 0.02}})
     before = shown(getattr(bound, protocol))
     authority.issue("server", since_s=2)
     assert shown(getattr(bound, protocol)) == before
@@ -174,7 +174,7 @@ def test_where_no_certificate_is_valid_the_newer_one_is_used(
     start: Any, authority: Authority, protocol: str, caplog: Any
 ) -> None:
     """At the start and later, each with a warning."""
-    _, bound = start(**{f"{protocol}_tls": Tls(**authority.issue("server", -20, -10), reload_s=0.02)})
+    _, bound = start(**{f"{protocol}_tls": {**authority.issue("server", -20, -10), "reload_interval": 0.02}})
     before = shown(getattr(bound, protocol))
     authority.issue("server", -20, -5)
     assert comes(lambda: shown(getattr(bound, protocol)) != before)
@@ -190,7 +190,7 @@ def test_broken_authorities_leave_the_old_ones(
     """An empty file too: no client is locked out or let in by it, and no thread ends in a traceback."""
     authorities = tmp_path / "authorities.pem"
     authorities.write_bytes(Path(authority.file).read_bytes())
-    _, bound = start(**both(**authority.issue("server"), client_ca_file=str(authorities), reload_s=0.05))
+    _, bound = start(**both(**authority.issue("server"), client_ca_file=str(authorities), reload_interval=0.05))
     authorities.write_text(content, encoding="ascii")
     time.sleep(0.1)
     address = getattr(bound, protocol)
@@ -203,7 +203,7 @@ def test_broken_authorities_leave_the_old_ones(
 
 def test_old_versions_are_refused(start: Any, authority: Authority) -> None:
     """`min_version` is kept."""
-    _, bound = start(http_tls=Tls(**authority.issue("server"), min_version="1.3"))
+    _, bound = start(http_tls={**authority.issue("server"), "min_version": "1.3"})
     host, port = bound.http.rsplit(":", 1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority.file)
@@ -240,11 +240,10 @@ def test_files_that_cannot_be_used_stop_the_start(
     intake: Any, authority: Authority, protocol: str, broken: dict[str, str], message: str
 ) -> None:
     """In one line that names the key and the file, and nothing listens."""
-    other = "http" if protocol == "grpc" else "grpc"
-    tls = Tls(**{**authority.issue("server"), **broken})
-    receiver = OtlpServer(
-        **{protocol: "127.0.0.1:0", other: None, f"{protocol}_tls": tls}, handler=partial(DecodingHandler, intake)
-    )
+    files = {**authority.issue("server"), **broken}
+    opening = {protocol: partial(Certificates, f"receivers.otlp.protocols.{protocol}.tls", **files)}
+    handler = DecodingHandler(intake, ReceiverLimits())
+    receiver = OtlpServer(handler, **{protocol: "127.0.0.1:0"}, certificates=opening)
     with pytest.raises(ConfigError, match=r"^receivers\.otlp\.protocols\." + protocol) as caught:
         receiver.start()
     assert message in str(caught.value)

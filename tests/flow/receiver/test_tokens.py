@@ -26,9 +26,10 @@ BEARER = [("authorization", f"Bearer {SECRET}")]
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> BearerTokens:
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BearerTokens:
+    monkeypatch.setenv("SECOND", OTHER)
     (tmp_path / "tokens").write_text(f"{SECRET}\n\n", encoding="utf-8")
-    return BearerTokens([str(tmp_path / "tokens")], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
+    return BearerTokens([str(tmp_path / "tokens")], ["SECOND"], look_s=0.0)
 
 
 @pytest.mark.parametrize("token", [SECRET, OTHER])
@@ -109,11 +110,12 @@ def test_health_needs_no_token(start: Any, channel: Any, tokens: BearerTokens) -
     assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == b"\x08\x01"
 
 
-def test_tokens_are_read_again(tmp_path: Path) -> None:
+def test_tokens_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one counts and an old one does not, as soon as the file changed; the environment's stay."""
+    monkeypatch.setenv("SECOND", OTHER)
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
-    tokens = BearerTokens([str(file)], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
+    tokens = BearerTokens([str(file)], ["SECOND"], look_s=0.0)
     file.write_text("an-entirely-new-one", encoding="utf-8")
     assert [tokens.allow(f"Bearer {each}") for each in ("an-entirely-new-one", SECRET, OTHER)] == [True, False, True]
 
@@ -179,10 +181,11 @@ def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path, content: str |
     assert not content or content not in str(caught.value)
 
 
-def test_an_unset_variable_stops_the_start() -> None:
+def test_an_unset_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named; there is nothing else to tell."""
+    monkeypatch.delenv("SECOND", raising=False)
     with pytest.raises(ConfigError, match="token_env: the variable 'SECOND' is unset"):
-        BearerTokens([], ["SECOND"], {})
+        BearerTokens([], ["SECOND"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus, InternalError, ReceiverLimits
-from otel_eval.sources.receiver.memory import MemoryLimiter
 
 
 class Refusing:
@@ -31,10 +30,9 @@ class Refusing:
 
 
 def answered(errors: Sequence[Exception]) -> tuple[ExportResponse, Counters]:
-    counters = Counters()
     workers: Any = [Refusing(each) for each in errors]
-    handler = SplittingHandler(workers, MemoryLimiter(1 << 20), counters, ReceiverLimits())
-    return handler.answer("grpc", Signal.TRACES, Encoding.PROTOBUF, 0, lambda _: b""), counters
+    handler = SplittingHandler(workers, ReceiverLimits(max_inflight_bytes=1 << 20))
+    return handler.answer("grpc", Signal.TRACES, Encoding.PROTOBUF, 0, lambda _: b""), handler.counters
 
 
 @pytest.mark.parametrize(

@@ -1,41 +1,49 @@
-"""The span exporter that puts scores on the runs' own spans before they leave the process.
+"""The span processor and the span exporter that a program adds to its tracer provider.
 
-One lock serialises calls of the inner exporter, as OpenTelemetry requires it of a processor. One thread evaluates the
+One lock serialises calls of the exporter's inner one, as OpenTelemetry requires it of a processor. One thread evaluates the
 traces that are due and exports the spans that have their scores. The limits of assembly bound what waits.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, replace
+from math import inf
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_eval.app.exporting import DELIVERY_S, exporters_of
-from otel_eval.app.judge_clients import dataset_counts
-from otel_eval.app.wiring import MOST_HUNG, evaluation_in_process, limits_of
+from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
+from otel_eval.app.judge_clients import Clients, dataset_counts
+from otel_eval.app.wiring import MOST_HUNG, ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
+from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import Overloaded
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
+from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
+from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.forwarding.pending_spans import HoldFilter
-from otel_eval.interfaces import SpanFrame
+from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Report
-from otel_eval.pipeline import FOREVER
+from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
-from otel_eval.sources.inprocess.live_traces import is_relevant
-from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of
+from otel_eval.sources.inprocess.live_traces import InProcessLimits, is_relevant
+from otel_eval.sources.inprocess.processor import InProcessSource
+from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 from otel_eval.worker_thread import WorkerThread
 
+_MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
+_FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
 _DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
 _DECISION_WAIT_PARTIAL_S: Final = 1.0
 _TICK_S: Final = 0.05
@@ -53,7 +61,149 @@ _EARLY: Final = (
 _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 
-class EvalSpanExporter(SpanExporter):
+class _EvaluatesInProcess:
+    """Evaluates the traces of this process, watches that, and exports the results."""
+
+    _fanout: Fanout
+
+    def _configure(self, config: ConfigSource) -> list[Exporter]:
+        """Load the configuration; the exporters that it names."""
+        self._settings, self._counters = load(config), Counters()
+        return exporters_of(self._settings, self._counters)
+
+    def _evaluate_by(self, limits: Limits, unseen: Callable[[], str], longest_s: float = inf, **options: Any) -> None:
+        """Make what evaluates, without any trace.
+
+        Args:
+            unseen: explains why no span may have arrived.
+            longest_s: the limit of the time of a user's scorer, where that of the configuration is longer.
+            options: further ones of the pipeline.
+        """
+        config, counters = self._settings, self._counters
+        lines, clients = config.exporters.has_no_run, Clients(counters.add)
+        engine = self._engine = engine_of(config, counters, longest_s=longest_s, lines=lines, clients=clients)
+        self._diagnostics = Diagnostics(self.counts, unseen, engine.evaluations, one_process=True)
+        emit = self._diagnostics.counted(self._fanout.export)
+        options |= {"later": later_of(config, engine, emit), "watch": self._diagnostics.evaluated, "since_ns": time.time_ns()}
+        self._core = Pipeline(engine, emit, limits, **options)
+
+    def _deliver(self, timeout_s: float) -> bool:
+        """Wait for results that are pending, and deliver all; False if that took too long."""
+        deadline = time.monotonic() + timeout_s
+        came = self._core.wait(timeout_s * _FOR_JUDGES)
+        return self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
+
+    def counts(self) -> dict[str, Any]:
+        """What was evaluated, sent and lost."""
+        return self._diagnostics.counts() | self._fanout.counts() | self._counters.snapshot() | dataset_counts()
+
+
+class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
+    """Scores each agent run of a program the moment its trace is done.
+
+    Add it to a `TracerProvider`; scores appear as log events, metrics or evaluation spans, through the providers given, else
+    those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
+
+    Args:
+        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. `exporters` are used
+            beside the process's own providers, or instead of them where an `otlp` exporter is named and `signals` is not.
+        tracer_provider, logger_provider, meter_provider: where scores go, instead of the process's own.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+
+    def __init__(
+        self, config: ConfigSource = None, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None
+    ) -> None:
+        self._providers = (tracer_provider, logger_provider, meter_provider)
+        exporters, settings = self._configure(config), self._settings
+        if settings.exporters.otlp is None or settings.signals is not None:
+            more: dict[str, Any] = {"found": self.be_last_registered_at_exit, "window": window_limits(settings)}
+            to = settings.signals, *self._providers, self.pipeline
+            exporters.append(GlobalProvidersExporter(*to, counters=self._counters, only=not exporters, **more))
+        self._fanout = Fanout(exporters, self._counters)
+        self._begin()
+        limits = limits_of(settings)
+        most = limits.max_spans_per_trace + 1  # so that the core sees that a limit cut it
+        super().__init__(self._whole, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
+
+    def _begin(self) -> None:
+        """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
+        limits = limits_of(self._settings)
+        # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
+        limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
+        # Traces that began before us; written and read by the worker. Spans may have been given start times of the past.
+        self._early: dict[bytes, None] = {}
+        self._evaluate_by(limits, self._unseen, may_be_joined=self._early.__contains__)
+        self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
+
+    def _note_early(self, trace_id: bytes) -> None:
+        self._early[trace_id] = None
+        if len(self._early) > _MOST_EARLY:
+            del self._early[next(iter(self._early))]
+
+    def _whole(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
+        self._core.close_and_evaluate(trace_id, spans, None if why == "closed" else Completeness(why))
+
+    def _is_agent(self, span: SpanReader, scope_name: str) -> bool:
+        return self._engine.describes_agent(span, scope_name)
+
+    def _reserve(self, size: int) -> None:
+        self._core.reserve(size)
+
+    def _blocked_s(self) -> float:
+        return self._fanout.blocked_s()
+
+    def _tick(self) -> None:
+        if not self._expects:
+            self._expects = True
+            self._expected.start()
+        self.look_at_open(self._expected.saw)
+        self._core.step()
+
+    def _close(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        self._core.stop_waiting(timeout_s * _FOR_JUDGES)
+        longest_s = DELIVERY_S / 2 if self._fanout.blocked_s() else DELIVERY_S
+        self._fanout.close(max(0.0, min(longest_s, deadline - time.monotonic())))
+        if not self.is_doubled:
+            self._diagnostics.end()
+
+    def _unseen(self) -> str:
+        """Why no span of this process may have reached the processor."""
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
+            return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+        provider = providers.global_tracer_provider()
+        if provider is None:
+            return (
+                "no SDK TracerProvider is set in this process; "
+                "call opentelemetry.trace.set_tracer_provider with the one that has the EvalSpanProcessor"
+            )
+        if self not in neighbours(getattr(provider, "_active_span_processor", None)):
+            return (
+                "the global TracerProvider does not have this EvalSpanProcessor; "
+                "call add_span_processor on the provider that the agent's instrumentation uses"
+            )
+        return (
+            f"its TracerProvider recorded no span (sampler {providers.sampler_of(provider)}); "
+            "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"
+        )
+
+    def equals(self, other: InProcessSource) -> bool:
+        """Whether the other evaluates by an equal configuration and sends its scores to the same providers."""
+        if not isinstance(other, EvalSpanProcessor):
+            return False
+        return other._settings == self._settings and other._providers == self._providers
+
+    def counts(self) -> dict[str, Any]:
+        """What every part counted: what was dropped, closed, scored, sent and lost."""
+        core, source = self._core.counts(), InProcessSource.counts(self)
+        held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
+        return core | source | super().counts() | held
+
+
+class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
     """Wraps an exporter: every span passes at once, but a run's own span waits for its scores and carries them as events.
 
     A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless configured, or
@@ -70,28 +220,22 @@ class EvalSpanExporter(SpanExporter):
     """
 
     def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
-        self._settings: Final = load(config)
         self._inner, self._max_wait = inner, max_wait
-        self._counters: Final = Counters()
         self._warnings: Final = Warnings()
-        self._others: Final = exporters_of(self._settings, self._counters)
-        self._fanout: Final = Fanout([_OnSpans(self), *self._others], self._counters)
-        self._ending: Final = threading.Event()
+        self._others: Final = self._configure(config)
+        self._fanout = Fanout([_OnSpans(self), *self._others], self._counters)
         self._begin()
         in_each_child(self, EvalSpanExporter._begin)
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
         limits, longest_s = _limits(self._settings), self._max_wait / MOST_HUNG
-        parts = self._settings, self._counters, self._fanout, limits, self.counts, lambda: _UNSEEN
-        engine, self._diagnostics, self._core = evaluation_in_process(
-            *parts, longest_s, evaluated=lambda trace_id: self._release([trace_id])
-        )
-        if engine.waits and not self._others:
+        self._evaluate_by(limits, lambda: _UNSEEN, longest_s, evaluated=lambda trace_id: self._release([trace_id]))
+        if self._engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
             )
-        self._waiting = HoldFilter(engine)
+        self._waiting = HoldFilter(self._engine)
         self._held = HeldSpans()
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
@@ -102,10 +246,10 @@ class EvalSpanExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export every span at once that is not held; returns the inner exporter's result for these."""
-        if self._ending.is_set():
+        if self._ended.locked():
             return SpanExportResult.FAILURE
         passing = self._part(spans)
-        if self._ending.is_set():  # shut down meanwhile: nothing would release the spans that were just held
+        if self._ended.locked():  # shut down meanwhile: nothing would release the spans that were just held
             self._unscored(self._held.waiting())
             self._leave(_LATE_S)
         if not passing:
@@ -204,16 +348,14 @@ class EvalSpanExporter(SpanExporter):
         deadline = time.monotonic() + timeout_millis / 1000
         self._release_evaluated(self._held.waiting(), timeout_millis / 2000)
         done = self._leave(max(0.0, deadline - time.monotonic()))
-        came = self._core.wait(max(0.0, deadline - time.monotonic()) * 0.7)
-        flushed = self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
+        flushed = self._deliver(max(0.0, deadline - time.monotonic()))
         return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
 
     def shutdown(self) -> None:
         """Evaluate and export what is held, then shut the inner exporter down. A second call does nothing."""
-        if self._ending.is_set() or not self._ended.acquire(blocking=False):
+        if not self._ended.acquire(blocking=False):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
-        self._ending.set()
         self._worker.end()
         self._core.close_now(self._held.waiting(), _SHUTDOWN_S / 4)
         self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
@@ -228,8 +370,7 @@ class EvalSpanExporter(SpanExporter):
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part, and the number of held spans."""
-        waiting = self._diagnostics.counts() | self._fanout.counts() | {"exporter.held_spans": len(self._held)}
-        return self._core.counts() | self._counters.snapshot() | dataset_counts() | waiting
+        return self._core.counts() | super().counts() | {"exporter.held_spans": len(self._held)}
 
 
 class _OnSpans(Exporter):
