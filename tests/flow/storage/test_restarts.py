@@ -14,6 +14,7 @@ ROOT = 9999  # never arrives
 Spans = tuple[tuple[int, int, int, str], ...]
 
 
+@pytest.mark.timeout(300)  # twelve seconds alone, and a machine may be busy
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
