@@ -164,13 +164,17 @@ class _Work:
         self.read.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.read, self.calls[first:last])
         if mine:
-            return self._finished(run, mine), self.evidence.of_nameless(mine) or self.evidence.of_spans(run)
+            evidence = self.evidence
+            return self._finished(run, mine), evidence.of_nameless(mine) or evidence.of_spans(run) or evidence.of_end(
+                run, models, mine
+            )
         return self._recovered(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
 
     def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         recovered = self.conversation.recover(models, agents)
         calls = tuple([_on_path(call, self.paths.of(place, run.first)) for place, call in recovered])
-        return calls, self.evidence.of_messages(run, models, agents, recovered)
+        lost = "" if calls else self.evidence.of_end(run, models, ())
+        return calls, lost or self.evidence.of_messages(run, models, agents, recovered)
 
     def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:
         around, agent_above = self._enclosing(mine), self.read.agent_above

@@ -14,7 +14,8 @@ from typing import Final
 
 from otel_eval.conventions import Field
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
-from otel_eval.model import ToolCall
+from otel_eval.conventions.values import frozen
+from otel_eval.model import Kind, ToolCall
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate
@@ -46,6 +47,46 @@ class UnknownCalls:
         nameless = (draft for draft in drafts if draft.unnamed)
         lost = next((draft for draft in nameless if Field.TOOL_NAME in draft.table.fields_in_events), None)
         return "" if lost is None else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
+
+    def of_end(self, run: Candidate, models: Sequence[int], drafts: Sequence[ToolCallBuilder]) -> str:
+        """Why it is unknown whether the last calls of a run were made, "" if it is known."""
+        if not models:
+            return ""
+        last = max(models, key=self._read.moment)
+        start = self._read.views[last].start_ns
+        latest = [draft for draft in drafts if draft.start >= start]
+        unfinished = next((draft for draft in latest if self._may_wait(draft)), None)
+        if unfinished is not None:
+            return f"the run ended in a call of {self._scope(unfinished.place)} without a result: it may wait for an approval"
+        if self._read.views[run.first].status_code == 2 and self._requested(last) > len(latest) + self._others_since(run, start):
+            return (
+                f"the run failed after a model call of {self._scope(last)} that asked for tools, and not each call left a trace"
+            )
+        return ""
+
+    def _may_wait(self, draft: ToolCallBuilder) -> bool:
+        """Whether the span of a call may be that of one that waits for an approval, or was cancelled."""
+        if draft.error or not draft.table.convention.pauses_unrecorded:
+            return False
+        view, table = self._read.views[draft.place], draft.table
+        if table.value(view.attributes(table.keys_wanted(Field.RESULT)), Field.RESULT) is not None:
+            return False
+        events = [*view.events(), *self._read.logs(draft.place)]
+        return not any(each is Field.RESULT for event in events for each, _ in table.fields_of(event))
+
+    def _requested(self, place: int) -> int:
+        """How many calls the model call surely asked for."""
+        table = self._read.table(place)
+        requests = (each for each in self._conversation.of_span(place).requests if table.is_request(each.name))
+        # A request may be recorded twice, in an attribute and in an event.
+        different = {each.call_id or (each.name, frozen(each.arguments)) for each in requests}
+        return len(different) or int(self._finish(place) is Finish.TOOLS)
+
+    def _others_since(self, run: Candidate, start: int) -> int:
+        """How many agents and handoffs of the run started at this time or later."""
+        read = self._read
+        places = [place for place in range(run.first + 1, run.last) if read.views[place].start_ns >= start]
+        return sum(read.kinds[place] is Kind.AGENT or read.readings[place].handoff for place in places)
 
     def of_messages(
         self, run: Candidate, models: Sequence[int], agents: Sequence[int], calls: Sequence[tuple[int, ToolCall]]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import by_kind, with_fields
+from otel_eval.conventions.builtin.genai import ADK_UNCONFIRMED, OPENAI_AGENTS_TIMEOUT, by_kind, with_fields
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -94,7 +94,9 @@ OPENAI_AGENTS: Final = replace(
     scopes=("openinference.instrumentation.openai_agents*",),
     rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *", handoff=True), *RULES),
     agent_span_name=(),
+    errors=(Mark("output.value", OPENAI_AGENTS_TIMEOUT),),
     tool_spans=True,
+    pauses_unrecorded=True,
     # It writes `stop` for every model call.
     unreliable_finish_reasons=(Mark(KIND, "*"),),
 )
@@ -132,8 +134,12 @@ GOOGLE_ADK: Final = replace(
     agent_span_name=("agent_run [*]", "invocation [*]", "invoke_agent *", "*"),
     span_name=("execute_tool *", "*"),
     wrappers=("function_response",),
+    # ADK 2 writes the messages of several model calls on one span, over one another.
+    messages=(),
     not_calls=frozenset({"(merged tools)"}),
+    not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("output.value", ADK_UNCONFIRMED)),
     tool_spans=True,
+    pauses_unrecorded=True,
     own_content=(Field.OUTPUT,),
 )
 
