@@ -10,6 +10,7 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from otel_eval.conventions import Field
@@ -50,15 +51,14 @@ class UnknownCalls:
 
     def of_end(self, run: Candidate, models: Sequence[int], drafts: Sequence[ToolCallBuilder]) -> str:
         """Why it is unknown whether the last calls of a run were made, "" if it is known."""
-        if not models:
-            return ""
-        last = max(models, key=self._read.moment)
-        start = self._read.views[last].start_ns
+        last = max(models, key=self._read.moment, default=None)
+        start = 0 if last is None else self._read.views[last].start_ns
         latest = [draft for draft in drafts if draft.start >= start]
         unfinished = next((draft for draft in latest if self._may_wait(draft)), None)
-        if unfinished is not None:
+        # Without model spans, nothing but the results of other calls shows that this one should have a result.
+        if unfinished is not None and (models or any(map(self._has_result, drafts))):
             return f"the run ended in a call of {self._scope(unfinished.place)} without a result: it may wait for an approval"
-        if self._read.views[run.first].status_code == 2 and self._requested(last) > len(latest) + self._others_since(run, start):
+        if last is not None and self._is_cut_short(run, last, len(latest)):
             return (
                 f"the run failed after a model call of {self._scope(last)} that asked for tools, and not each call left a trace"
             )
@@ -66,13 +66,22 @@ class UnknownCalls:
 
     def _may_wait(self, draft: ToolCallBuilder) -> bool:
         """Whether the span of a call may be that of one that waits for an approval, or was cancelled."""
-        if draft.error or not draft.table.convention.pauses_unrecorded:
-            return False
+        return not draft.error and draft.table.convention.pauses_unrecorded and not self._has_result(draft)
+
+    def _has_result(self, draft: ToolCallBuilder) -> bool:
+        """Whether the span of a call records a result, also where no scorer needs it."""
         view, table = self._read.views[draft.place], draft.table
         if table.value(view.attributes(table.keys_wanted(Field.RESULT)), Field.RESULT) is not None:
+            return True
+        events = chain(view.events(), self._read.logs(draft.place))
+        return any(each is Field.RESULT for event in events for each, _ in table.fields_of(event))
+
+    def _is_cut_short(self, run: Candidate, last: int, calls: int) -> bool:
+        """Whether the run failed and less than what its last model call asked for left a trace."""
+        views = self._read.views
+        if run.fragment or views[run.first].status_code != 2:
             return False
-        events = [*view.events(), *self._read.logs(draft.place)]
-        return not any(each is Field.RESULT for event in events for each, _ in table.fields_of(event))
+        return self._requested(last) > calls + self._others_since(run, views[last].start_ns)
 
     def _requested(self, place: int) -> int:
         """How many calls the model call surely asked for."""

@@ -272,6 +272,8 @@ AGENT_FRAMEWORK: Final = replace(
     scopes=("agent_framework*|Microsoft.Agents*",),
     rules=(*RULES, Rule(Kind.AGENT, "workflow.id", name="workflow.run")),
     tool_spans=True,
+    # The span of a call that was cancelled ends without an error.
+    pauses_unrecorded=True,
 )
 
 SEMANTIC_KERNEL: Final = replace(

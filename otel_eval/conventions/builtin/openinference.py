@@ -89,8 +89,8 @@ LANGCHAIN_JS: Final = replace(
 OPENAI_AGENTS: Final = replace(
     OPENINFERENCE,
     name="openinference_openai_agents",
-    source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; a "
-    "handoff is marked as a tool; E",
+    source="openinference-instrumentation-openai-agents 0.1 to 2.6: the outer AGENT span is the workflow, the inner one the "
+    "agent; a handoff is marked as a tool; E",
     scopes=("openinference.instrumentation.openai_agents*",),
     rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *", handoff=True), *RULES),
     agent_span_name=(),
@@ -99,6 +99,15 @@ OPENAI_AGENTS: Final = replace(
     pauses_unrecorded=True,
     # It writes `stop` for every model call.
     unreliable_finish_reasons=(Mark(KIND, "*"),),
+)
+
+OPENAI_AGENTS_EARLY: Final = replace(
+    OPENAI_AGENTS,
+    name="openinference_openai_agents_early",
+    source="openinference-instrumentation-openai-agents 0.1.14, 1.1: an agent's name is only that of its span, which has the "
+    "attributes that all but the workflow's have; E",
+    rules=(*(rule for rule in OPENAI_AGENTS.rules if rule.kind is not Kind.AGENT), Rule(Kind.AGENT, "llm.system")),
+    agent_span_name=("*",),
 )
 
 OPENAI_AGENTS_JS: Final = replace(
@@ -303,6 +312,7 @@ DSPY_REACT: Final = replace(
 DIALECTS: Final = (
     LANGCHAIN,
     LANGCHAIN_JS,
+    OPENAI_AGENTS_EARLY,
     OPENAI_AGENTS,
     OPENAI_AGENTS_JS,
     CLAUDE_AGENT_SDK,
