@@ -16,7 +16,7 @@ from typing import Final
 from otel_eval.conventions import Field
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.values import frozen
-from otel_eval.model import Kind, ToolCall
+from otel_eval.model import UNRECORDED, Kind, ToolCall
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate
@@ -70,6 +70,8 @@ class UnknownCalls:
 
     def _has_result(self, draft: ToolCallBuilder) -> bool:
         """Whether the span of a call records a result, also where no scorer needs it."""
+        if draft.result is not UNRECORDED:
+            return True
         view, table = self._read.views[draft.place], draft.table
         if table.value(view.attributes(table.keys_wanted(Field.RESULT)), Field.RESULT) is not None:
             return True

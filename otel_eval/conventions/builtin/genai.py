@@ -148,10 +148,8 @@ STRANDS: Final = replace(
     own_content=(Field.INPUT, Field.OUTPUT),
 )
 
-# The result of a call that waits for a confirmation, or that was refused, by the attribute that holds it.
-ADK_UNCONFIRMED: Final = (
-    '*"error":*"this tool call requires confirmation, please approve or reject."*|*"error":*"this tool call is rejected."*'
-)
+# The result of a call that waits for a confirmation.
+ADK_UNCONFIRMED: Final = '*"error":*"this tool call requires confirmation, please approve or reject."*'
 
 GOOGLE_ADK: Final = replace(
     GEN_AI,

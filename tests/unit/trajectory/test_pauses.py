@@ -172,14 +172,23 @@ def test_early_releases_name_agents_of_openai_agents_by_their_spans_only():
     assert [each.agent for each in runs(*spans)] == ["booker", "booker"]
 
 
-@pytest.mark.parametrize("text", ["requires confirmation, please approve or reject.", "is rejected."])
-def test_a_call_of_adk_that_waits_for_a_confirmation_or_was_refused_was_not_made(text: str):
+def adk_call(**attributes: Any) -> FakeSpan:
+    return tool("a", 5, ADK, attributes={"gcp.vertex.agent.event_id": "e", **attributes})
+
+
+def test_a_call_of_adk_that_waits_for_a_confirmation_was_not_made():
     """Its result says so; without content, the result is missing."""
-    given = {"gcp.vertex.agent.event_id": "e", "gen_ai.tool.call.result": json.dumps({"error": f"This tool call {text}"})}
-    assert names(both(agent(ADK), chat("m", 1, ADK), tool("a", 5, ADK, attributes=given))) == []
-    hidden = {"gcp.vertex.agent.event_id": "e"}
-    assert both(agent(ADK), chat("m", 1, ADK), tool("a", 5, ADK, attributes=hidden)).calls_unknown
-    assert both(agent(ADK), tool("a", 5, ADK, attributes=hidden), chat("m", 9, ADK)).calls_unknown == ""
+    waits = json.dumps({"error": "This tool call requires confirmation, please approve or reject."})
+    assert names(both(agent(ADK), chat("m", 1, ADK), adk_call(**{"gen_ai.tool.call.result": waits}))) == []
+    assert both(agent(ADK), chat("m", 1, ADK), adk_call()).calls_unknown
+    assert both(agent(ADK), adk_call(), chat("m", 9, ADK)).calls_unknown == ""
+
+
+def test_a_call_of_adk_that_was_refused_is_a_failed_call():
+    """It has a span, and without content it looks like any other that failed."""
+    refused = {"gen_ai.tool.call.result": json.dumps({"error": "This tool call is rejected."}), "error.type": "TOOL_ERROR"}
+    (call,) = both(agent(ADK), adk_call(**refused), chat("m", 9, ADK)).calls
+    assert call.error is not None
 
 
 def test_a_call_of_adk_that_was_cancelled_may_have_failed():
