@@ -51,6 +51,9 @@ class UnknownCalls:
 
     def of_end(self, run: Candidate, models: Sequence[int], drafts: Sequence[ToolCallBuilder]) -> str:
         """Why it is unknown whether the last calls of a run were made, "" if it is known."""
+        has_failed = bool(models) and not run.fragment and self._read.views[run.first].status_code == 2
+        if not has_failed and not any(draft.table.convention.pauses_unrecorded for draft in drafts):
+            return ""  # as in nearly every run
         last = max(models, key=self._read.moment, default=None)
         start = 0 if last is None else self._read.views[last].start_ns
         latest = [draft for draft in drafts if draft.start >= start]
@@ -58,7 +61,7 @@ class UnknownCalls:
         # Without model spans, nothing but the results of other calls shows that this one should have a result.
         if unfinished is not None and (models or any(map(self._has_result, drafts))):
             return f"the run ended in a call of {self._scope(unfinished.place)} without a result: it may wait for an approval"
-        if last is not None and self._is_cut_short(run, last, len(latest)):
+        if last is not None and has_failed and self._requested(last) > len(latest) + self._others_since(run, start):
             return (
                 f"the run failed after a model call of {self._scope(last)} that asked for tools, and not each call left a trace"
             )
@@ -77,13 +80,6 @@ class UnknownCalls:
             return True
         events = chain(view.events(), self._read.logs(draft.place))
         return any(each is Field.RESULT for event in events for each, _ in table.fields_of(event))
-
-    def _is_cut_short(self, run: Candidate, last: int, calls: int) -> bool:
-        """Whether the run failed and less than what its last model call asked for left a trace."""
-        views = self._read.views
-        if run.fragment or views[run.first].status_code != 2:
-            return False
-        return self._requested(last) > calls + self._others_since(run, views[last].start_ns)
 
     def _requested(self, place: int) -> int:
         """How many calls the model call surely asked for."""
