@@ -269,6 +269,16 @@ MCP: Final = Convention(
     placeholders=PLACEHOLDERS,
 )
 
+MCP_PYTHON_CLIENT: Final = replace(
+    MCP,
+    name="mcp_python_client",
+    source="mcp python SDK 2.3.0 client: its span shows an error only if the request failed or ran into its time limit; that the "
+    "tool failed is in the result, which is not recorded, and in the server's span if that has one; E",
+    scopes=("mcp-python-sdk",),
+    rules=(Rule(Kind.TOOL, "mcp.method.name", "tools/call", name="MCP send tools/call *"),),
+    failures_unrecorded=True,
+)
+
 PLAIN: Final = Convention(
     name="plain",
     source="UiPath uipath 2.14.44 (a span is a tool call if tool.name is set and tool.synthesized is not true); any span "

@@ -234,3 +234,18 @@ def test_an_interrupted_tool_of_langfuse_made_no_call():
     given = {"langfuse.observation.type": "tool", "langfuse.observation.status_message": "(Interrupt(value='sure?'),)"}
     root = span("run", "", "a", start_ns=0, end_ns=99, scope="langfuse-sdk", attributes={"langfuse.observation.type": "agent"})
     assert names(both(root, span("t", "run", "look", start_ns=5, end_ns=9, scope="langfuse-sdk", attributes=given))) == []
+
+
+def test_the_client_of_mcps_python_sdk_does_not_show_that_a_tool_failed():
+    """Only the server's span does, in a service that may send none."""
+    scope, given = "mcp-python-sdk", {"mcp.method.name": "tools/call"}
+    sent = span("c", "run", "MCP send tools/call look", start_ns=5, end_ns=9, scope=scope, attributes=given)
+    (call,) = both(agent("my.agent"), sent).calls
+    assert (call.name, call.failure_unknown) == ("look", True)
+    late = span("c", "run", sent.name, start_ns=5, end_ns=9, scope=scope, status=2, attributes={**given, "error.type": "-32001"})
+    assert [each.error is not None for each in both(agent("my.agent"), late).calls] == [True]
+    for error in ({}, {"error.type": "tool_error"}):
+        answer = {**given, OP: "execute_tool", "gen_ai.tool.name": "look", **error}
+        served = span("s", "c", "tools/call look", start_ns=6, end_ns=8, scope=scope, attributes=answer)
+        (call,) = both(agent("my.agent"), sent, served).calls
+        assert (call.error is not None, call.failure_unknown) == (bool(error), False)
