@@ -280,6 +280,8 @@ SEMANTIC_KERNEL: Final = replace(
     source="semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use `content`); E",
     scopes=("semantic_kernel*|Microsoft.SemanticKernel*",),
     tool_spans=True,
+    # The span of a call that was cancelled ends without an error.
+    pauses_unrecorded=True,
 )
 
 MODEL_CLIENTS: Final = replace(

@@ -202,15 +202,24 @@ LLAMA_INDEX: Final = replace(
 FRAMEWORKS: Final = replace(
     OPENINFERENCE,
     name="openinference_frameworks",
-    source="openinference-instrumentation-agno 1.0.15, -autogen-agentchat 0.1.22; the span processors -pydantic-ai 0.1.30 and "
-    "-strands-agents 0.1.12, which write on the framework's own spans: each call of a tool leaves a span; E",
+    source="openinference-instrumentation-agno 1.0.15; the span processors -pydantic-ai 0.1.30 and -strands-agents 0.1.12, which "
+    "write on the framework's own spans: each call of a tool leaves a span; E",
     scopes=(
-        "openinference.instrumentation.agno*|openinference.instrumentation.autogen_agentchat*|"
-        "openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
+        "openinference.instrumentation.agno*|openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
         "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*|ai",
     ),
     tool_spans=True,
     failures_in_results=True,
+)
+
+AUTOGEN: Final = replace(
+    FRAMEWORKS,
+    name="openinference_autogen",
+    source="openinference-instrumentation-autogen-agentchat 0.1.22: the span of a call of a tool that does not exist, or whose "
+    "arguments are no JSON, has the framework's text as its result, and that of a cancelled call has none; E",
+    scopes=("openinference.instrumentation.autogen_agentchat*",),
+    errors=(Mark("output.value", "error: tool '*' not found in any workbench|error: *: line * column * (char *)"),),
+    pauses_unrecorded=True,
 )
 
 MODEL_CLIENTS: Final = replace(
@@ -326,5 +335,6 @@ DIALECTS: Final = (
     DSPY_REACT,
     DSPY,
     FRAMEWORKS,
+    AUTOGEN,
     MODEL_CLIENTS,
 )

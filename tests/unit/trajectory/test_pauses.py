@@ -249,3 +249,15 @@ def test_the_client_of_mcps_python_sdk_does_not_show_that_a_tool_failed():
         served = span("s", "c", "tools/call look", start_ns=6, end_ns=8, scope=scope, attributes=answer)
         (call,) = both(agent("my.agent"), sent, served).calls
         assert (call.error is not None, call.failure_unknown) == (bool(error), False)
+
+
+@pytest.mark.parametrize(
+    "text", ["Error: tool 'look' not found in any workbench", "Error: Unterminated string starting at: line 1 column 10 (char 9)"]
+)
+def test_a_call_that_autogen_could_not_make_failed(text: str):
+    """OpenInference records nothing but the text that the model got."""
+    scope = "openinference.instrumentation.autogen_agentchat"
+    root = span("run", "", "a.run", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "AGENT"})
+    given = {KIND: "TOOL", "tool.name": "look", "output.value": text}
+    (call,) = both(root, span("t", "run", "a.look", start_ns=5, end_ns=9, scope=scope, attributes=given)).calls
+    assert call.error is not None
