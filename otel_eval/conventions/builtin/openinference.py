@@ -174,8 +174,11 @@ CREWAI: Final = replace(
     span_name=("*.run", "*"),
     agent_span_name=("*._execute_core", "*.kickoff*"),
     messages=(*OPENINFERENCE.messages, MessageRow("output.value", conclusive=False)),
+    # Of a tool that does not exist.
+    errors=(Mark("output.value", "tool not found"),),
     tool_spans=False,
     own_content=(Field.INPUT, Field.OUTPUT),
+    failures_in_results=True,
 )
 
 SMOLAGENTS: Final = replace(

@@ -261,3 +261,13 @@ def test_a_call_that_autogen_could_not_make_failed(text: str):
     given = {KIND: "TOOL", "tool.name": "look", "output.value": text}
     (call,) = both(root, span("t", "run", "a.look", start_ns=5, end_ns=9, scope=scope, attributes=given)).calls
     assert call.error is not None
+
+
+def test_a_tool_that_crewai_does_not_have_failed():
+    """Its result says so, and without it the call may have failed."""
+    scope = "openinference.instrumentation.crewai._event_listener"
+    root = span("run", "", "crew.kickoff", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "CHAIN"})
+    for result, failed, unknown in (("Tool not found", True, False), ("sunny", False, False), ("__REDACTED__", False, True)):
+        given = {KIND: "TOOL", "tool.name": "look", "output.value": result}
+        (call,) = both(root, span("t", "run", "look.run", start_ns=5, end_ns=9, scope=scope, attributes=given)).calls
+        assert (call.error is not None, call.failure_unknown) == (failed, unknown)
