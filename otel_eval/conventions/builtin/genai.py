@@ -83,6 +83,9 @@ def with_fields(base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]) 
 # Logfire writes this in place of what may be a secret.
 SCRUBBED: Final = ("[Scrubbed due to '",)
 
+# A call that waits for an approval, or for a result from elsewhere, leaves a span with the second.
+PYDANTIC_AI_NOT_CALLS: Final = (Mark("logfire.msg", "running output function*"), Mark("pydantic_ai.tool.deferral.name", "*"))
+
 PYDANTIC_AI: Final = replace(
     GEN_AI,
     name="pydantic_ai",
@@ -111,8 +114,7 @@ PYDANTIC_AI: Final = replace(
     messages=(*MESSAGES, MessageRow("pydantic_ai.all_messages"), MessageRow("all_messages_events"), MessageRow("events")),
     # A structured output is requested as a call of a tool that is never run, or that an output function replaces.
     not_requests=("final_result*",),
-    # A call that waits for an approval, or for a result from elsewhere, leaves a span with the second.
-    not_call_marks=(Mark("logfire.msg", "running output function*"), Mark("pydantic_ai.tool.deferral.name", "*")),
+    not_call_marks=PYDANTIC_AI_NOT_CALLS,
     masks=SCRUBBED,
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import ADK_UNCONFIRMED, OPENAI_AGENTS_TIMEOUT, by_kind, with_fields
+from otel_eval.conventions.builtin.genai import (
+    ADK_UNCONFIRMED,
+    OPENAI_AGENTS_TIMEOUT,
+    PYDANTIC_AI_NOT_CALLS,
+    by_kind,
+    with_fields,
+)
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -211,8 +217,11 @@ FRAMEWORKS: Final = replace(
         "openinference.instrumentation.agno*|openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
         "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*|ai",
     ),
+    not_call_marks=(*OPENINFERENCE.not_call_marks, *PYDANTIC_AI_NOT_CALLS),
     tool_spans=True,
     failures_in_results=True,
+    # A tool of Strands that called `interrupt`, and a cancelled call of AutoGen.
+    pauses_unrecorded=True,
 )
 
 AUTOGEN: Final = replace(
@@ -222,7 +231,6 @@ AUTOGEN: Final = replace(
     "arguments are no JSON, has the framework's text as its result, and that of a cancelled call has none; E",
     scopes=("openinference.instrumentation.autogen_agentchat*",),
     errors=(Mark("output.value", "error: tool '*' not found in any workbench|error: *: line * column * (char *)"),),
-    pauses_unrecorded=True,
 )
 
 MODEL_CLIENTS: Final = replace(

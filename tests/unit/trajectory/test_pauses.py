@@ -90,6 +90,21 @@ def test_a_deferred_call_of_pydantic_ai_is_none():
     assert names(both(agent("pydantic-ai"), tool("a", 5, "pydantic-ai", attributes=given))) == []
 
 
+def test_the_same_through_openinference():
+    """Its processor writes on the spans of the framework."""
+    deferred = {KIND: "TOOL", "tool.name": "look", "pydantic_ai.tool.deferral.name": "ApprovalRequired"}
+    given = {KIND: "AGENT", "agent.name": "a"}
+    root = span("run", "", "a", start_ns=0, end_ns=99, scope="pydantic-ai", attributes=given)
+    assert names(both(root, span("t", "run", "look", start_ns=5, end_ns=9, scope="pydantic-ai", attributes=deferred))) == []
+    strands = "strands.telemetry.tracer"
+    spans = [
+        span("run", "", "a", start_ns=0, end_ns=99, scope=strands, attributes=given),
+        span("m", "run", "chat", start_ns=1, end_ns=3, scope=strands, attributes={KIND: "LLM"}),
+        span("t", "run", "look", start_ns=5, end_ns=9, scope=strands, attributes={KIND: "TOOL", "tool.name": "look"}),
+    ]
+    assert both(*spans).calls_unknown
+
+
 def test_a_refused_call_whose_answer_is_in_the_agents_messages_was_not_made():
     """The results in the messages of a model call are those of tools that the model's provider ran."""
     answer = {"role": "user", "parts": [{"type": "tool_call_response", "id": "c1", "name": "look", "result": "denied"}]}
