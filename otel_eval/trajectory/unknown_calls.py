@@ -25,6 +25,12 @@ from otel_eval.trajectory.tool_calls import ToolCallBuilder
 _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 
 
+def _not_followed(drafts: Sequence[ToolCallBuilder]) -> list[ToolCallBuilder]:
+    """The calls after whose end no other one started."""
+    latest = max((draft.start for draft in drafts), default=0)
+    return [draft for draft in drafts if draft.end >= latest]
+
+
 class UnknownCalls:
     """Which model spans asked for calls that left no tool span; computed when first needed."""
 
@@ -56,7 +62,7 @@ class UnknownCalls:
             return ""  # as in nearly every run
         last = max(models, key=self._read.moment, default=None)
         start = 0 if last is None else self._read.views[last].start_ns
-        latest = [draft for draft in drafts if draft.start >= start]
+        latest = [draft for draft in drafts if draft.start >= start] if last is not None else _not_followed(drafts)
         unfinished = next((draft for draft in latest if self._may_wait(draft)), None)
         # Without model spans, nothing but the results of other calls shows that this one should have a result.
         if unfinished is not None and (models or any(map(self._has_result, drafts))):

@@ -152,6 +152,7 @@ def test_without_model_spans_only_results_of_other_calls_show_that_one_is_missin
     scope = "opentelemetry.instrumentation.genai.openai_agents"
     known = tool("a", 5, scope, attributes={"gen_ai.tool.call.result": "sunny"})
     assert both(agent(scope), known, tool("b", 8, scope)).calls_unknown
+    assert both(agent(scope), tool("b", 2, scope), known).calls_unknown == ""
     assert both(agent(scope), tool("a", 5, scope), tool("b", 8, scope)).calls_unknown == ""
 
 
