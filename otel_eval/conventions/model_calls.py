@@ -8,6 +8,7 @@ and, as `content`, the value of one attribute of the span or the attributes of o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain
@@ -119,6 +120,15 @@ def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
         return held.get("response"), frozenset()
     value, single = adot_text(event, user=user)
     return value, frozenset() if single else roles
+
+
+# LangGraph's `interrupt` (GraphInterrupt), and pydantic-ai's requests for an approval or for a result from elsewhere.
+_PAUSE: Final = re.compile(r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred)(?:\(|$)")
+
+
+def is_pause(*texts: str) -> bool:
+    """Whether the type or the message of an exception shows that a tool raised it in order to wait: no call was made yet."""
+    return any(_PAUSE.match(text) for text in texts)
 
 
 def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:

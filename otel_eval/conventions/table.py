@@ -165,6 +165,8 @@ class Convention:
             outcome is unknown.
         failures_unrecorded: whether a failed call may look like any other, so that the outcome of a call without an error is
             unknown.
+        pauses_unrecorded: whether a call that waits for a person's approval, or that was cancelled, may leave the span of one
+            that returned nothing, so that it is unknown whether the last call of a run was made if it has no result.
     """
 
     name: str
@@ -196,6 +198,7 @@ class Convention:
     repeats: tuple[str, ...] = ()
     failures_in_results: bool = False
     failures_unrecorded: bool = False
+    pauses_unrecorded: bool = False
 
 
 # Never evaluated: spans of this package and of other evaluators.

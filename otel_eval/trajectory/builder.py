@@ -164,13 +164,16 @@ class _Work:
         self.spans.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.spans, self.calls[first:last])
         if mine:
-            return self._finished(run, mine), self.unknown_calls.of_nameless(mine) or self.unknown_calls.of_spans(run)
+            unknown = self.unknown_calls
+            why = unknown.of_nameless(mine) or unknown.of_spans(run) or unknown.of_end(run, models, mine)
+            return self._finished(run, mine), why
         return self._recovered(run, sorted(agents, key=self.spans.moment), sorted(models, key=self.spans.moment))
 
     def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         recovered = self.messages.recover(models, agents)
         calls = tuple([_on_path(call, self.paths.of(place, run.first)) for place, call in recovered])
-        return calls, self.unknown_calls.of_messages(run, models, agents, recovered)
+        lost = "" if calls else self.unknown_calls.of_end(run, models, ())
+        return calls, lost or self.unknown_calls.of_messages(run, models, agents, recovered)
 
     def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:
         enclosing, enclosing_agent = self._enclosing(mine), self.spans.enclosing_agent

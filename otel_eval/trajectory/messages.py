@@ -165,7 +165,7 @@ class TraceMessages:
             models: places of the run's model calls in order of time.
             agents: places of the run's agent spans in order of time.
         """
-        sources = models if any(self.of_span(place).requests for place in models) else [*models, *agents]
+        sources = models if self._are_conclusive(models) else [*models, *agents]
         made = [(place, each) for place in sources for each in self._made(place, spans_expected=bool(models))]
         if not made:
             return []
@@ -180,6 +180,11 @@ class TraceMessages:
             (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(made, ids, strict=True)
         ]
 
+    def _are_conclusive(self, models: list[int]) -> bool:
+        """Whether nothing was requested but what the model calls hold; an agent's messages may be those of earlier runs too."""
+        held = [self.of_span(place) for place in models]
+        return any(each.requests for each in held) or (bool(held) and all(each.recorded for each in held))
+
     def _made(self, place: int, *, spans_expected: bool) -> list[ToolRequest]:
         """The requests of a span that count as calls in a run without tool spans.
 
@@ -192,7 +197,8 @@ class TraceMessages:
         agent = place if spans.kinds[place] is Kind.AGENT else spans.enclosing_agent[place]
         requests = [each for each in held.requests if table.is_request(each.name)]
         if spans_expected and agent >= 0 and spans.records_tools(agent):
-            return [each for each in requests if each.call_id in held.executed]
+            # The results in an agent's own messages are those of its program.
+            return [each for each in requests if each.call_id in held.executed and place != agent]
         return requests
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_eval.conventions import Field
 from otel_eval.conventions.fields import FAILURE_WORDS, ReadTable, ToolFields, ToolReader
 from otel_eval.conventions.messages import known_id
-from otel_eval.conventions.model_calls import adot_call_fields, exception_of
+from otel_eval.conventions.model_calls import adot_call_fields, exception_of, is_pause
 from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of, unwrap
 from otel_eval.interfaces import SpanEvent, SpanReader, TooLarge, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolError
@@ -107,12 +107,21 @@ def _call_builder(spans: ClassifiedTrace, place: int, table: ReadTable, *, is_pl
         call.unnamed, call.certain = fields.unnamed, not table.convention.failures_in_results
         return call
     span = _tool_span(spans, place, tool_reader)
-    if not span.fields.is_call:
+    if not span.fields.is_call or _is_paused(span):
         return None
     call = ToolCallBuilder(place, table, span.fields.name, scope, reader.start_ns, reader.end_ns, span_id)
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
         _read_content(spans, span, call)
     return call
+
+
+def _is_paused(span: _ToolSpan) -> bool:
+    """Whether the tool waits for a person. The call is made when the run goes on, and has a span of its own then."""
+    failed = bool(span.fields.error_type) or span.reader.status_code == 2
+    # Some end the span as if it had succeeded, without a result.
+    if not failed and not (span.table.convention.failures_in_results and span.table.value(span.attributes, Field.RESULT) is None):
+        return False
+    return is_pause(span.fields.error_type, *exception_of(span.reader.events()))
 
 
 def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder) -> None:

@@ -10,17 +10,25 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from otel_eval.conventions import Field
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
-from otel_eval.model import ToolCall
+from otel_eval.conventions.values import frozen
+from otel_eval.model import UNRECORDED, Kind, ToolCall
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder
 
 _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+def _not_followed(calls: Sequence[ToolCallBuilder]) -> list[ToolCallBuilder]:
+    """The calls after whose end no other one started."""
+    latest = max((call.start for call in calls), default=0)
+    return [call for call in calls if call.end >= latest]
 
 
 class UnknownCalls:
@@ -46,6 +54,52 @@ class UnknownCalls:
         nameless = (call for call in calls if call.unnamed)
         lost = next((call for call in nameless if Field.TOOL_NAME in call.table.fields_in_events), None)
         return "" if lost is None else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
+
+    def of_end(self, run: Candidate, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> str:
+        """Why it is unknown whether the last calls of a run were made, "" if it is known."""
+        has_failed = bool(models) and not run.fragment and self._spans.readers[run.first].status_code == 2
+        if not has_failed and not any(call.table.convention.pauses_unrecorded for call in calls):
+            return ""  # as in nearly every run
+        last = max(models, key=self._spans.moment, default=None)
+        start = 0 if last is None else self._spans.readers[last].start_ns
+        latest = [call for call in calls if call.start >= start] if last is not None else _not_followed(calls)
+        unfinished = next((call for call in latest if self._may_wait(call)), None)
+        # Without model spans, nothing but the results of other calls shows that this one should have a result.
+        if unfinished is not None and (models or any(map(self._has_result, calls))):
+            return f"the run ended in a call of {self._scope(unfinished.place)} without a result: it may wait for an approval"
+        if last is not None and has_failed and self._requested(last) > len(latest) + self._others_since(run, start):
+            return (
+                f"the run failed after a model call of {self._scope(last)} that asked for tools, and not each call left a trace"
+            )
+        return ""
+
+    def _may_wait(self, call: ToolCallBuilder) -> bool:
+        """Whether the span of a call may be that of one that waits for an approval, or was cancelled."""
+        return not call.error and call.table.convention.pauses_unrecorded and not self._has_result(call)
+
+    def _has_result(self, call: ToolCallBuilder) -> bool:
+        """Whether the span of a call records a result, also where no scorer needs it."""
+        if call.result is not UNRECORDED:
+            return True
+        reader, table = self._spans.readers[call.place], call.table
+        if table.value(reader.attributes(table.keys_wanted(Field.RESULT)), Field.RESULT) is not None:
+            return True
+        events = chain(reader.events(), self._spans.logs(call.place))
+        return any(each is Field.RESULT for event in events for each, _ in table.fields_of(event))
+
+    def _requested(self, place: int) -> int:
+        """How many calls the model call certainly asked for."""
+        table = self._spans.table(place)
+        requests = (each for each in self._messages.of_span(place).requests if table.is_request(each.name))
+        # A request may be recorded twice, in an attribute and in an event.
+        different = {each.call_id or (each.name, frozen(each.arguments)) for each in requests}
+        return len(different) or int(self._finish(place) is Finish.TOOLS)
+
+    def _others_since(self, run: Candidate, start: int) -> int:
+        """How many agents and handoffs of the run started at this time or later."""
+        spans = self._spans
+        places = [place for place in range(run.first + 1, run.last) if spans.readers[place].start_ns >= start]
+        return sum(spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff for place in places)
 
     def of_messages(
         self, run: Candidate, models: Sequence[int], agents: Sequence[int], calls: Sequence[tuple[int, ToolCall]]

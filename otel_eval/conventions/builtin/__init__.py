@@ -41,6 +41,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.VERCEL,
     frameworks.SPRING_AI_STREAMED,
     frameworks.SPRING_AI,
+    vendors.MCP_PYTHON_CLIENT,
     vendors.MCP,
     vendors.CLAUDE_CODE,
     vendors.GEMINI_CLI,

@@ -13,6 +13,7 @@ from otel_eval.conventions.builtin.genai import (
     GEN_AI,
     MESSAGES,
     MODEL_OPERATIONS,
+    OPENAI_AGENTS_TIMEOUT,
     OPERATION,
     PLACEHOLDERS,
     SCRUBBED,
@@ -326,7 +327,7 @@ LOGFIRE_AGENTS: Final = Convention(
     title="logfire.msg",
     span_name=("Function: * failed: *", "Function: *"),
     agent_span_name=("Agent run: '*'", "Agent run: '*' failed: *"),
-    errors=(Mark("error", "{*"),),
+    errors=(Mark("error", "{*"), Mark("output", OPENAI_AGENTS_TIMEOUT)),
     messages=(
         MessageRow("output"),
         MessageRow("response"),
@@ -336,6 +337,7 @@ LOGFIRE_AGENTS: Final = Convention(
     placeholders={"*": frozenset({"null"})},
     masks=SCRUBBED,
     tool_spans=True,
+    pauses_unrecorded=True,
 )
 
 LOGFIRE_WORKFLOW: Final = replace(

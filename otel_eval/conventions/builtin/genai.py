@@ -83,6 +83,9 @@ def with_fields(base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]) 
 # Logfire writes this in place of what may be a secret.
 SCRUBBED: Final = ("[Scrubbed due to '",)
 
+# A call that waits for an approval, or for a result from elsewhere, leaves a span with the second.
+PYDANTIC_AI_NOT_CALLS: Final = (Mark("logfire.msg", "running output function*"), Mark("pydantic_ai.tool.deferral.name", "*"))
+
 PYDANTIC_AI: Final = replace(
     GEN_AI,
     name="pydantic_ai",
@@ -111,7 +114,7 @@ PYDANTIC_AI: Final = replace(
     messages=(*MESSAGES, MessageRow("pydantic_ai.all_messages"), MessageRow("all_messages_events"), MessageRow("events")),
     # A structured output is requested as a call of a tool that is never run, or that an output function replaces.
     not_requests=("final_result*",),
-    not_call_marks=(Mark("logfire.msg", "running output function*"),),
+    not_call_marks=PYDANTIC_AI_NOT_CALLS,
     masks=SCRUBBED,
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
@@ -142,8 +145,13 @@ STRANDS: Final = replace(
     ),
     wrappers=("strands_value",),
     tool_spans=True,
+    # A tool that called `interrupt`.
+    pauses_unrecorded=True,
     own_content=(Field.INPUT, Field.OUTPUT),
 )
+
+# The result of a call that waits for a confirmation.
+ADK_UNCONFIRMED: Final = '*"error":*"this tool call requires confirmation, please approve or reject."*'
 
 GOOGLE_ADK: Final = replace(
     GEN_AI,
@@ -153,7 +161,10 @@ GOOGLE_ADK: Final = replace(
     # OpenInference moves the spans to its own scope and leaves some of them as they were.
     scopes=("gcp.vertex.agent|openinference.instrumentation.google_adk*",),
     rules=(
-        *RULES,
+        # Written when the tool has returned or raised.
+        Rule(Kind.TOOL, "gcp.vertex.agent.event_id", name="execute_tool *"),
+        Rule(Kind.TOOL, "error.type", name="execute_tool *"),
+        *(rule for rule in RULES if rule.kind is not Kind.TOOL),
         Rule(Kind.AGENT, name="invocation|agent_run [*"),
         Rule(Kind.MODEL, name="call_llm"),
     ),
@@ -169,6 +180,7 @@ GOOGLE_ADK: Final = replace(
     messages=(*MESSAGES, MessageRow("gcp.vertex.agent.llm_response"), MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY)),
     # An additional span merges the results of parallel calls.
     not_calls=frozenset({"(merged tools)", "(merged)"}),
+    not_call_marks=tuple(Mark(key, ADK_UNCONFIRMED) for key in ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")),
     # Written instead of the content when it is not captured.
     placeholders={
         **PLACEHOLDERS,
@@ -178,6 +190,8 @@ GOOGLE_ADK: Final = replace(
         "gcp.vertex.agent.llm_response": frozenset({"{}"}),
     },
     tool_spans=True,
+    # Without content; a tool whose work goes on, or that ends the loop, looks the same.
+    pauses_unrecorded=True,
 )
 
 GOOGLE_ADK_JAVA: Final = replace(
@@ -196,11 +210,13 @@ GOOGLE_ADK_FAILED: Final = replace(
     source="google-adk up to 1.14 and @google/adk 2.0.0 for JavaScript: a tool's span gets its attributes when the tool "
     "returns, so that the span of a call that raised has only a name, in JavaScript without a status; so has that of a "
     "long-running tool that returned None; E",
-    rules=(Rule(Kind.TOOL, name="execute_tool *"),),
-    # A call whose tool goes on after it, and returned nothing yet, leaves the same span.
+    rules=(Rule(Kind.TOOL, OPERATION, "execute_tool"), Rule(Kind.TOOL, name="execute_tool *")),
+    # A call whose tool goes on after it, and returned nothing yet, leaves the same span, and so does one that was cancelled.
     failures_unrecorded=True,
 )
 
+# The result by which OpenAI Agents tells the model that a tool did not return in time.
+OPENAI_AGENTS_TIMEOUT: Final = "tool '*' timed out after * seconds."
 # The name that OpenAI Agents gives to a workflow unless the program gives one.
 DEFAULT_WORKFLOW: Final = {**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"Agent workflow"})}
 
@@ -213,7 +229,9 @@ OPENAI_AGENTS: Final = replace(
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
     placeholders=DEFAULT_WORKFLOW,
     agent_span_name=("invoke_agent *",),
+    errors=(Mark("gen_ai.tool.call.result", OPENAI_AGENTS_TIMEOUT),),
     tool_spans=True,
+    pauses_unrecorded=True,
 )
 
 LANGCHAIN: Final = replace(
@@ -254,6 +272,8 @@ AGENT_FRAMEWORK: Final = replace(
     scopes=("agent_framework*|Microsoft.Agents*",),
     rules=(*RULES, Rule(Kind.AGENT, "workflow.id", name="workflow.run")),
     tool_spans=True,
+    # The span of a call that was cancelled ends without an error.
+    pauses_unrecorded=True,
 )
 
 SEMANTIC_KERNEL: Final = replace(
@@ -262,6 +282,8 @@ SEMANTIC_KERNEL: Final = replace(
     source="semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use `content`); E",
     scopes=("semantic_kernel*|Microsoft.SemanticKernel*",),
     tool_spans=True,
+    # The span of a call that was cancelled ends without an error.
+    pauses_unrecorded=True,
 )
 
 MODEL_CLIENTS: Final = replace(

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import by_kind, with_fields
+from otel_eval.conventions.builtin.genai import (
+    ADK_UNCONFIRMED,
+    OPENAI_AGENTS_TIMEOUT,
+    PYDANTIC_AI_NOT_CALLS,
+    by_kind,
+    with_fields,
+)
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -89,14 +95,25 @@ LANGCHAIN_JS: Final = replace(
 OPENAI_AGENTS: Final = replace(
     OPENINFERENCE,
     name="openinference_openai_agents",
-    source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; a "
-    "handoff is marked as a tool; E",
+    source="openinference-instrumentation-openai-agents 0.1 to 2.6: the outer AGENT span is the workflow, the inner one the "
+    "agent; a handoff is marked as a tool; E",
     scopes=("openinference.instrumentation.openai_agents*",),
     rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *", handoff=True), *RULES),
     agent_span_name=(),
+    errors=(Mark("output.value", OPENAI_AGENTS_TIMEOUT),),
     tool_spans=True,
+    pauses_unrecorded=True,
     # It writes `stop` for every model call.
     unreliable_finish_reasons=(Mark(KIND, "*"),),
+)
+
+OPENAI_AGENTS_EARLY: Final = replace(
+    OPENAI_AGENTS,
+    name="openinference_openai_agents_early",
+    source="openinference-instrumentation-openai-agents 0.1.14, 1.1: an agent's name is only that of its span, which has the "
+    "attributes that all but the workflow's have; E",
+    rules=(*(rule for rule in OPENAI_AGENTS.rules if rule.kind is not Kind.AGENT), Rule(Kind.AGENT, "llm.system")),
+    agent_span_name=("*",),
 )
 
 OPENAI_AGENTS_JS: Final = replace(
@@ -132,8 +149,12 @@ GOOGLE_ADK: Final = replace(
     agent_span_name=("agent_run [*]", "invocation [*]", "invoke_agent *", "*"),
     span_name=("execute_tool *", "*"),
     wrappers=("function_response",),
+    # ADK 2 writes the messages of several model calls on one span, over one another.
+    messages=(),
     not_calls=frozenset({"(merged tools)"}),
+    not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("output.value", ADK_UNCONFIRMED)),
     tool_spans=True,
+    pauses_unrecorded=True,
     own_content=(Field.OUTPUT,),
 )
 
@@ -159,8 +180,11 @@ CREWAI: Final = replace(
     span_name=("*.run", "*"),
     agent_span_name=("*._execute_core", "*.kickoff*"),
     messages=(*OPENINFERENCE.messages, MessageRow("output.value", conclusive=False)),
+    # Of a tool that does not exist.
+    errors=(Mark("output.value", "tool not found"),),
     tool_spans=False,
     own_content=(Field.INPUT, Field.OUTPUT),
+    failures_in_results=True,
 )
 
 SMOLAGENTS: Final = replace(
@@ -187,15 +211,26 @@ LLAMA_INDEX: Final = replace(
 FRAMEWORKS: Final = replace(
     OPENINFERENCE,
     name="openinference_frameworks",
-    source="openinference-instrumentation-agno 1.0.15, -autogen-agentchat 0.1.22; the span processors -pydantic-ai 0.1.30 and "
-    "-strands-agents 0.1.12, which write on the framework's own spans: each call of a tool leaves a span; E",
+    source="openinference-instrumentation-agno 1.0.15; the span processors -pydantic-ai 0.1.30 and -strands-agents 0.1.12, which "
+    "write on the framework's own spans: each call of a tool leaves a span; E",
     scopes=(
-        "openinference.instrumentation.agno*|openinference.instrumentation.autogen_agentchat*|"
-        "openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
+        "openinference.instrumentation.agno*|openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
         "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*|ai",
     ),
+    not_call_marks=(*OPENINFERENCE.not_call_marks, *PYDANTIC_AI_NOT_CALLS),
     tool_spans=True,
     failures_in_results=True,
+    # A tool of Strands that called `interrupt`, and a cancelled call of AutoGen.
+    pauses_unrecorded=True,
+)
+
+AUTOGEN: Final = replace(
+    FRAMEWORKS,
+    name="openinference_autogen",
+    source="openinference-instrumentation-autogen-agentchat 0.1.22: the span of a call of a tool that does not exist, or whose "
+    "arguments are no JSON, has the framework's text as its result, and that of a cancelled call has none; E",
+    scopes=("openinference.instrumentation.autogen_agentchat*",),
+    errors=(Mark("output.value", "error: tool '*' not found in any workbench|error: *: line * column * (char *)"),),
 )
 
 MODEL_CLIENTS: Final = replace(
@@ -297,6 +332,7 @@ DSPY_REACT: Final = replace(
 DIALECTS: Final = (
     LANGCHAIN,
     LANGCHAIN_JS,
+    OPENAI_AGENTS_EARLY,
     OPENAI_AGENTS,
     OPENAI_AGENTS_JS,
     CLAUDE_AGENT_SDK,
@@ -310,5 +346,6 @@ DIALECTS: Final = (
     DSPY_REACT,
     DSPY,
     FRAMEWORKS,
+    AUTOGEN,
     MODEL_CLIENTS,
 )

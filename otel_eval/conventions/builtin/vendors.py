@@ -163,6 +163,9 @@ LANGFUSE: Final = Convention(
         Rule(Kind.OTHER, "langfuse.observation.metadata.langgraph_node", name="agent|call_agent|*.before_agent|*.after_agent"),
         Rule(Kind.AGENT, "langfuse.observation.type", "agent"),
         Rule(Kind.MODEL, "langfuse.observation.type", "generation"),
+        # A graph whose name lacks the word `agent` is a chain like its steps.
+        Rule(Kind.OTHER, "langfuse.observation.metadata.langgraph_node"),
+        Rule(Kind.AGENT, "langfuse.observation.metadata.ls_integration", "*langgraph*|*langchain_create_agent*"),
         Rule(Kind.OTHER, "langfuse.observation.type", "chain|retriever|evaluator|embedding|guardrail"),
     ),
     fields={
@@ -182,6 +185,8 @@ LANGFUSE: Final = Convention(
     span_name=("*",),
     agent_span_name=("*",),
     errors=(Mark("langfuse.observation.level", "ERROR"),),
+    # A tool that called LangGraph's `interrupt`.
+    not_call_marks=(Mark("langfuse.observation.status_message", "(Interrupt(value=*"),),
     messages=(MessageRow("langfuse.observation.output"), MessageRow("langfuse.observation.input", Side.HISTORY)),
     wrappers=("langchain_tool_start", "python_call"),
     failures_in_results=True,
@@ -215,8 +220,8 @@ LANGSMITH: Final = Convention(
     agent_span_name=("*",),
     messages=(MessageRow("gen_ai.completion"), MessageRow("gen_ai.prompt", Side.HISTORY)),
     wrappers=("langchain_input", "langchain_output"),
-    # A failed tool has an empty output.
-    placeholders={**PLACEHOLDERS, "gen_ai.completion": frozenset({"{}"})},
+    # A failed tool has an empty output, and so have hidden inputs and outputs.
+    placeholders={**PLACEHOLDERS, "gen_ai.completion": frozenset({"{}"}), "gen_ai.prompt": frozenset({"{}"})},
     failures_in_results=True,
 )
 
@@ -262,6 +267,16 @@ MCP: Final = Convention(
     span_name=("tools/call *", "MCP send tools/call *"),
     mcp_names=("*",),
     placeholders=PLACEHOLDERS,
+)
+
+MCP_PYTHON_CLIENT: Final = replace(
+    MCP,
+    name="mcp_python_client",
+    source="mcp python SDK 2.3.0 client: its span shows an error only if the request failed or ran into its time limit; that the "
+    "tool failed is in the result, which is not recorded, and in the server's span if that has one; E",
+    scopes=("mcp-python-sdk",),
+    rules=(Rule(Kind.TOOL, "mcp.method.name", "tools/call", name="MCP send tools/call *"),),
+    failures_unrecorded=True,
 )
 
 PLAIN: Final = Convention(

@@ -12,7 +12,16 @@ from otel_eval.cli import main
 
 FOLDER = Path(__file__).parents[2] / "traces"
 TRUTH = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
-TOOLS = {"get_weather", "book_flight", "lookup_fact", "ask_expert", "expert", "delegate_task_to_member", "transfer_to_expert"}
+TOOLS = {
+    "get_weather",
+    "book_flight",
+    "lookup_fact",
+    "ask_expert",
+    "expert",
+    "delegate_task_to_member",
+    "transfer_to_expert",
+    "delete_all",
+}
 
 
 def calls_of(file: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
