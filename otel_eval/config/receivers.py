@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable
+from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable, size_text
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
@@ -144,7 +144,7 @@ class KafkaClient(Shape):
             if name.startswith(_OWN):
                 yield f"options.{name}: is set by otel-eval; leave it out"
         if find_spec("confluent_kafka") is None:
-            yield "brokers: Kafka needs the package confluent-kafka; install otel-eval[kafka]"
+            yield "brokers: Kafka needs the package confluent-kafka; install it with pip install 'otel-eval[kafka]'"
 
     def settings(self) -> dict[str, Any]:
         """The settings of librdkafka for a client of this cluster."""
@@ -246,8 +246,13 @@ class Traces(Shape):
             pairs += [("decision_wait_partial", "decision_wait_detached"), ("decision_wait_detached", "idle_timeout")]
         for lesser, greater in pairs:
             if getattr(self, lesser) > getattr(self, greater):
-                limit = f"{getattr(self, greater):g}"
-                yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
+                limit = f"{greater} ({self._text(greater)})"
+                yield f"{lesser}: {self._text(lesser)} is more than {limit}; lower it or raise {greater}"
+
+    def _text(self, key: str) -> str:
+        """The value of a key as it is written, with its unit."""
+        value = getattr(self, key)
+        return size_text(value) if isinstance(value, int) else f"{value:g}s"
 
 
 class Storage(Shape):

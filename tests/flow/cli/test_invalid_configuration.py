@@ -25,7 +25,7 @@ TOLD = [
     "evaluations[0].scorers[1].max_ms: -1 is not a positive number",
     "evaluations[1].scorers[0].criteria.search: '=< 3' is not an operator",
     "exporters.otlp.endpoint: 'http://***@' is not a URL",
-    "exporters.otlp.headers: the value is invalid; it should be a valid mapping",
+    "exporters.otlp.headers: the value is not a mapping; write keys with values",
 ]
 
 
