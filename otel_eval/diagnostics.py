@@ -34,6 +34,15 @@ _NAMED: Final = 5  # scopes, services and the like that one line names
 _MOST_SCOPES: Final = 100
 _MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anything
 _FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
+# What to look at when a judge gave no score, by error type; docs/how-to/judges.md explains each.
+_JUDGE_REMEDIES: Final = {
+    "judge_unavailable": "check base_url, and that the endpoint runs",
+    "judge_refused": "check base_url, the model's name and the key",
+    "judge_rate_limited": "lower per_minute of the judge",
+    "judge_timeout": "raise timeout of the judge, or lower async_scoring.concurrency",
+    "judge_truncated": "raise max_tokens in parameters of the judge",
+    "judge_queue_full": "raise async_scoring.max_queue, or lower sample of the scorer",
+}
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
@@ -172,7 +181,8 @@ class Coverage:
             called, evaluations = self._unmatched.most_common(_NAMED), self.evaluations
         wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
         seen = ", ".join(f"{name} ({count})" for name, count in called)
-        return f"no evaluation matched any of {plural(self.runs, 'run')}: {wanted}; the runs are {seen}"
+        ran, keys = plural(self.runs, "run"), "match or sample" if any(each.sample < 1 for each in evaluations) else "match"
+        return f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; correct {keys} in the configuration"
 
 
 class Diagnostics(Coverage):
@@ -226,7 +236,9 @@ class Diagnostics(Coverage):
         status = failed.details.get("http_status")
         more = f" (HTTP status {status})" if status is not None else ""
         place = f" ({failed.place})" if self._shows_place and failed.place else ""
-        self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s%s; %d so far", scorer, error, more, place, times)
+        remedy = f"; {_JUDGE_REMEDIES[error]}" if error in _JUDGE_REMEDIES else ""
+        text = "scorer %s failed: %s%s%s%s; %d so far"
+        self._warnings.say(f"{scorer} {error}", text, scorer, error, more, place, remedy, times)
 
     def counts(self) -> dict[str, int]:
         """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""

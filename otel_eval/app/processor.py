@@ -130,6 +130,8 @@ class EvalSpanProcessor(InProcessSource):
         """Why no span of this process may have reached the processor."""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+        if self.pipeline() is not None:
+            return "spans started, but none has ended; a run is evaluated when its own span has ended"
         provider = providers.global_tracer_provider()
         if provider is None:
             return (

@@ -192,10 +192,11 @@ def columns(
     return lines
 
 
-def summary_line(results: Iterable[tuple[str, int]], runs: int) -> str:
-    """The last line: the number of runs and of scores by outcome."""
+def summary_line(results: Sequence[tuple[str, int]], runs: int) -> str:
+    """The last line: the number of runs and of results by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
-    return f"{plural(runs, 'run')}: {', '.join(parts) or 'no scores'}"
+    total = sum(count for _, count in results)
+    return f"{plural(runs, 'run')}, {plural(total, 'result')}" + (f": {', '.join(parts)}" if parts else "")
 
 
 def label_line(summary: Mapping[str, Any]) -> str:

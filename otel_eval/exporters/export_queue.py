@@ -22,6 +22,7 @@ from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of, suppress_instrumentation
+from otel_eval.scorers.tool_names import plural
 
 Acknowledge = Callable[[str, Sequence[Report]], None]
 """Called with the exporter's name and the reports that were exported or refused permanently."""
@@ -32,6 +33,7 @@ _MAX_RESULTS: Final = 8192  # in the queue of a process
 _DELIVERY_SHARE: Final = 0.8  # of the time for closing; the rest is for ending the thread
 _DEFECTS: Final = (TypeError, ValueError, LookupError, AttributeError)
 _DEFAULT: Final = RetryPolicy()
+_LOST: Final = "lost; name exporters.dead_letter to keep such results"
 
 
 class ExportQueue(Exporter):
@@ -338,7 +340,9 @@ class ExportQueue(Exporter):
         if not left:
             return
         reason = self._last_failure or "no time"
-        self._warnings.say("left", "%s did not deliver %d results before the end (%s)", self.name, left, reason)
+        what = plural(left, "result")
+        fate = _LOST if self._dead is None else "kept in the dead-letter file"
+        self._warnings.say("left", "%s did not deliver %s before the end (%s); %s", self.name, what, reason, fate)
         self._counters.add("results.export_failed", left, exporter=self.name)
         if self._dead is not None:
             with suppress(OSError):

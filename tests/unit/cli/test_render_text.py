@@ -91,8 +91,8 @@ def test_a_long_reason_wraps_under_itself() -> None:
 
 def test_the_last_line_counts() -> None:
     """Only what there was."""
-    assert summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
-    assert summary_line([], 0) == "0 runs: no scores"
+    assert summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run, 3 results: 2 passed, 1 did not pass"
+    assert summary_line([], 0) == "0 runs, 0 results"
 
 
 def test_labels_are_reported_in_one_line() -> None:
