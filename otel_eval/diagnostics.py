@@ -10,9 +10,9 @@ import os
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
@@ -233,12 +233,9 @@ class Diagnostics(Coverage):
         return count_and_emit
 
     def _warn(self, scorer: str, failed: Failed, error: str, times: int) -> None:
-        status = failed.details.get("http_status")
-        more = f" (HTTP status {status})" if status is not None else ""
         place = f" ({failed.place})" if self._shows_place and failed.place else ""
-        remedy = f"; {_JUDGE_REMEDIES[error]}" if error in _JUDGE_REMEDIES else ""
-        text = "scorer %s failed: %s%s%s%s; %d so far"
-        self._warnings.say(f"{scorer} {error}", text, scorer, error, more, place, remedy, times)
+        why = failure_text(error, failed.details)
+        self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s; %d so far", scorer, why, place, times)
 
     def counts(self) -> dict[str, int]:
         """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
@@ -282,6 +279,13 @@ class Diagnostics(Coverage):
         cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
         parts = (self.no_run(), cut, still, "`otel-eval explain FILE` with the stored traces shows why")
         return "; ".join(each for each in parts if each)
+
+
+def failure_text(error: str, details: Mapping[str, Any]) -> str:
+    """The type of a scorer's failure; of a judge's also the HTTP status of its endpoint, and what to do."""
+    status = details.get("http_status")
+    known = f"{error} (HTTP status {status})" if status is not None else error
+    return f"{known}; {_JUDGE_REMEDIES[error]}" if error in _JUDGE_REMEDIES else known
 
 
 def _printable(text: str) -> str:

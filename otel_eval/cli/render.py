@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from otel_eval.diagnostics import failure_text
 from otel_eval.exporters.result_rows import start_time
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory, elapsed_ns
 from otel_eval.scorers.tool_names import plural, shortened
@@ -165,7 +166,7 @@ def _cells(result: Result) -> tuple[str, str, str]:
     if isinstance(outcome, Scored):
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
     if isinstance(outcome, Failed):
-        return "-", "failed", f"the scorer failed: {outcome.error_type}{_place(outcome.details)}"
+        return "-", "failed", f"the scorer failed: {failure_text(outcome.error_type, outcome.details)}{_place(outcome.details)}"
     return "-", "skipped", outcome.text
 
 

@@ -260,7 +260,8 @@ class ExportQueue(Exporter):
         """Write the refused results down, or all of the batch where the endpoint gives only the number of those it rejected."""
         reason = reason or "partial success"
         if result.status != "unsupported":  # that is logged when it begins
-            self._warnings.say("refused", "%d results were refused by %s permanently (%s)", number, self.name, reason)
+            text = "%s were refused by %s permanently (%s); check its endpoint, headers and limits"
+            self._warnings.say("refused", text, plural(number, "result"), self.name, reason)
         if self._dead is None:
             self._counters.add("results.dropped", number, exporter=self.name)
             return True
