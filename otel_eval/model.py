@@ -228,7 +228,7 @@ class Skipped:
 
     @property
     def why(self) -> str:
-        """The name of `text` until the next minor version."""
+        """The former name of `text`; it will be removed in the next minor version."""
         return self.text
 
 

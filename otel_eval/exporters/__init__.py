@@ -57,13 +57,13 @@ class Exporter(ABC):
         """After a restart: a report of a revision above 0 that an earlier process made, exported or not."""
 
     def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
-        """After a restart: these reports of an earlier process are exported now, though they may have been exported before.
+        """Called after a restart with reports of an earlier process, which are exported next and may have been exported before.
 
-        None: the journal was damaged, so that any result may be exported again.
+        None means that the journal was damaged: then any result may have been exported before.
         """
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
-        """Results of these scorers may come, of runs of the agent in the service; for exporters that count results."""
+        """Announce results of these scorers for runs of the agent, so that exporters with counters can start them at 0."""
 
     def counts(self) -> Mapping[str, int]:
         """Counts of what is the case now, for `/status`, as `name{label=value}`."""

@@ -54,11 +54,11 @@ class RequestHead(NamedTuple):
 
 
 def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
-    """The request that begins with this line.
+    """Read the head of the request whose first line this is.
 
     Raises:
-        MalformedRequest: it cannot be taken.
-        ConnectionError: it has no end.
+        MalformedRequest: the head is not valid HTTP/1.1, with the status to answer.
+        ConnectionError: the connection was closed before the head was complete.
     """
     if line == b"\r\n":  # some clients end a body so; one is forgiven
         line = _next(stream)

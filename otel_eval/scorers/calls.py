@@ -291,7 +291,9 @@ class ToolCallOutput(Matching):
 @scorer("trajectory_match")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryMatch(Matching):
-    """The general form: any match, any measure, arguments and results wherever the expectation names them. 1 is best.
+    """How well the calls match the expected ones, with a match and a measure of your choice. 1 is best.
+
+    Arguments and results are compared wherever the expectation names them.
 
     Weight of the alignment by `measure`, range 0-1. `missing: forbid` asks for a superset of what is expected, `extra: forbid`
     for a subset: a forbidden call gives 0. Details: as `execution_order`. Skipped: a same-named call did not record what the

@@ -248,12 +248,12 @@ _LONGEST_EXPLANATION: Final = 2000  # characters of a judge's explanation
 
 
 def failed(error: Exception, details: Mapping[str, Any] | None = None, where: str = "") -> Skipped | Failed:
-    """The outcome where a judge gave no answer; the HTTP status of a refusal is a detail, since it quotes nothing.
+    """The outcome of a scorer whose judge raised an error. The HTTP status goes into the details, because it quotes no content.
 
     Args:
-        error: what was raised instead.
-        details: of the outcome.
-        where: the beginning of its text.
+        error: what the judge raised.
+        details: further details of the outcome.
+        where: the beginning of the outcome's text.
     """
     if isinstance(error, PromptTooLong):
         return Skipped(f"{where}{error}", details or {}, "too_large")
@@ -279,7 +279,7 @@ async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingScorer(BaseScorer):
-    """Base of the scorers that ask judges, or may do so, in the frame of every built-in scorer."""
+    """Base class of the built-in scorers that call judges: `opinion` is awaited in place of `find`."""
 
     @property
     def asynchronous(self) -> bool:

@@ -269,7 +269,7 @@ RECORDED: Final = "recorded for the distribution"
 @scorer("label_distribution")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDistribution(BaseScorer):
-    """Records each run's label; what counts is the distribution over many runs, see `summarize`.
+    """Records a label of each run, so that `summarize` can count how often each label occurs in many runs.
 
     Always skipped (*recorded for the distribution*), which never counts as a failure; `details.label` is the label as text,
     missing where none was recorded. `otel_eval.scorers.summarize(results)` gives `labels` (sorted), `counts`, `fractions` and

@@ -39,20 +39,20 @@ class Consumer(Protocol):
 
 
 class Source(Protocol):
-    """Brings spans from `start` to `stop`."""
+    """Receives spans from outside, from `start` to `stop`, and passes them to the pipeline."""
 
     @property
     def is_open(self) -> bool:
-        """Whether spans are taken."""
+        """Whether spans are accepted."""
 
     def start(self) -> object:
-        """Begin."""
+        """Begin to receive spans."""
 
     def stop(self, timeout_s: float) -> None:
-        """Take nothing more."""
+        """Accept no more spans."""
 
     def close(self, timeout_s: float) -> None:
         """After the last results were delivered: acknowledge what is delivered, and release connections."""
 
     def counts(self) -> Mapping[str, Any]:
-        """What it counted."""
+        """Counters for `/status` and self-metrics."""

@@ -170,17 +170,17 @@ MAX_ENCLOSING: Final = 64
 
 @dataclass(slots=True)
 class ClassifiedTrace:
-    """A trace, read as far as every run needs it.
+    """The spans of a trace with their kinds and their nearest relevant ancestors: what all runs of the trace share.
 
     Attributes (lists are by place in the tree):
-        kinds: what each span is.
+        kinds: agent, model, tool or other, of each span.
         above: the nearest agent, model or tool span above, -1 if there is none.
         agent_above: the nearest agent span above, -1 if there is none.
-        steps: those that are left for the evaluation of the trace.
+        steps: counts the work; it ends the evaluation of a trace that takes too much.
         argument_keys: see `calls.arguments_key`.
         agents, models, tools: their places, ascending.
-        model_calls: those of the models that do not lie directly below another one: a framework's and its client's describe
-            one model call. `tools` are there after `call_builders`, the other three and the two above after `link`.
+        model_calls: the models without a model span directly above: a framework's span and its client's describe one model
+            call. `call_builders` fills `tools`; `link` fills `agents`, `models`, `model_calls`, `above` and `agent_above`.
     """
 
     trace: ClosedTrace
@@ -293,7 +293,7 @@ class ClassifiedTrace:
 
 
 def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
-    """Every span with what it is; `calls.drafts` looks at tool spans then, and `link` follows."""
+    """Classify every span of the trace. Afterwards `calls.drafts` reads the tool spans, and then `link` is called."""
     spans, dropped = classified_with(trace, trace.frames, plan, steps)
     if dropped:
         spans, _ = classified_with(trace, _without(spans, dropped), plan, steps)
@@ -303,7 +303,7 @@ def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
 def classified_with(
     trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps
 ) -> tuple[ClassifiedTrace, set[bytes]]:
-    """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
+    """Classify these frames of the trace; also returns the ids of those that are spans of evaluations."""
     tree = span_tree_of(frames)
     held = [frames[span_id] for span_id in tree.ids]
     views = [resource_scope.view(payload) for _, payload, resource_scope in held]

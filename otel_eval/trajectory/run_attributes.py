@@ -33,7 +33,7 @@ class TokenCounts:
 
 
 class RunAttributes:
-    """Reads facts of runs; what several runs share is read once."""
+    """Reads the agent, conversation, input, output and the like of runs; what several runs share is read once."""
 
     def __init__(self, read: ClassifiedTrace) -> None:
         self._read = read

@@ -236,11 +236,11 @@ class WorkerProcess:
 
 
 class SupervisedWorker:
-    """One place of a worker, and the process that fills it.
+    """Keeps one worker process running: starts it, and starts it again when it ends.
 
     Args:
-        number: from 1.
-        config: this worker's own.
+        number: of the worker, from 1.
+        config: of this worker, with its share of the limits.
         instance: `service.instance.id` of its metrics.
         prepare: sets up logging in the process.
     """

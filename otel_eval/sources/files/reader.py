@@ -325,7 +325,7 @@ def starts_with_message(head: bytes) -> bool:
 
 
 def frame_row(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Messages that each follow their length, one by one, up to one that is not there whole."""
+    """Read length-delimited messages, up to the first incomplete one."""
     for number, (size, part) in enumerate(_delimited(stream), 1):
         if not size or len(part) < size:
             on_problem(f"message {number}: it is cut or has no length; nothing after it was read")
