@@ -130,7 +130,7 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
     if not key:
         raise ConfigError(f"{where} holds no key; {remedy}, or leave it out where no key is needed")
     if not key.isascii() or not key.isprintable() or len(key) > _LONGEST_KEY:
-        raise ConfigError(f"{where} holds something that is no key; put the key there and nothing else")
+        raise ConfigError(f"{where} is not a key; put the key there and nothing else")
     return key
 
 

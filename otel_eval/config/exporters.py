@@ -52,7 +52,7 @@ class ExportEndpoint(Shape):
     """How long one request may take."""
 
     def contradictions(self) -> Iterator[str]:
-        """Files for TLS are for an endpoint that speaks it, and headers are what HTTP and gRPC can send."""
+        """TLS files need an https:// URL, and headers must be ones that HTTP and gRPC can send."""
         yield from tls_without_https(self.tls, self.endpoint)
         for name, value in self.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):

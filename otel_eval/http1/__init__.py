@@ -26,7 +26,7 @@ _ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "
 
 
 class MalformedRequest(Exception):
-    """It is no request of HTTP/1, or not one that means one thing only.
+    """The request is not valid HTTP/1.1, or ambiguous.
 
     Attributes:
         code: what it is answered.
@@ -66,9 +66,9 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
         raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
     found = _REQUEST_LINE.fullmatch(line)
     if not found:
-        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
+        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "the first line is not a request line of HTTP/1")
     if found[3] != b"1":
-        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are supported")
     version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
     headers = _headers(stream)
     _unambiguous(headers, version)
@@ -79,7 +79,7 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
 def _next(stream: BufferedIOBase, most: int = _LONGEST + 1) -> bytes:
     line = stream.readline(most)
     if not line:
-        raise ConnectionError("the sender went away")
+        raise ConnectionError("the client closed the connection")
     return line
 
 
@@ -152,7 +152,7 @@ def _length(values: list[str]) -> int:
 def _exactly(stream: BufferedIOBase, size: int) -> bytes:
     body = stream.read(size)
     if len(body) < size:
-        raise ConnectionError("the sender went away")
+        raise ConnectionError("the client closed the connection")
     return body
 
 

@@ -209,7 +209,7 @@ class TrajectoryPattern(BaseScorer):
         try:
             fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)
         except TooManyOrders:
-            return Skipped("too many calls ran together to try every order", reason="too_large")
+            return Skipped("too many calls ran in parallel to try every order", reason="too_large")
         longest = len(calls) + fit.length
         edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
         value = (longest - len(edits)) / longest if longest else 1.0

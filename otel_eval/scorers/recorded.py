@@ -208,7 +208,7 @@ class TrajectoryStructure(BaseScorer):
             return Skipped("no tool call")
         silent = next((key for key in self.required if _is_silent(trajectory.calls, key)), None)
         if silent is not None:
-            return Skipped(f"{silent} not recorded of any call", reason="not_recorded")
+            return Skipped(f"no call recorded {silent}", reason="not_recorded")
         errors: list[dict[str, Any]] = []
         for position, call in enumerate(trajectory.calls):
             missing = [key for key in self.required if not _has(call, key)]

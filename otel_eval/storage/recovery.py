@@ -94,7 +94,7 @@ class Recovery:
         if self._unreadable:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
         if damaged := self._durable.journal.recovery.damaged:
-            _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
+            _log.warning("storage.directory: %d damaged places were skipped; what was recorded there is lost", damaged)
         for each in fields(buffer.counts):  # these count what comes from now on
             setattr(buffer.counts, each.name, 0)
         exporters_of = self._durable.segment_refs.unacknowledged_by
@@ -265,7 +265,7 @@ class PendingResults:
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process ends
         trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
-        _log.warning("results of trace %s are not waited for again: %s; they are failed and %s", trace_id, WHY, where)
+        _log.warning("asynchronous results of trace %s are not requested again: %s; they are failed and %s", trace_id, WHY, where)
         if not aside:
             self.emit(failed)
 

@@ -271,7 +271,7 @@ class SupervisedWorker:
         """
         process = self._ready
         if process is None:
-            raise Overloaded(f"worker {self.number} does not run now; retry later")
+            raise Overloaded(f"worker {self.number} is not running; retry later")
         return process.begin(_PART_S, "take", transport, signal, body)
 
     # ------------------------------------------------------------------ life
