@@ -95,6 +95,20 @@ def test_a_trace_without_a_run(otel_eval: Run, traced: Callable[..., Path]) -> N
     assert said.endswith("1 trace, 0 with an agent run")
 
 
+@pytest.mark.parametrize(("redact", "tool"), [([], "mine: step.kind=action"), (["--redact"], "mine: step.kind")])
+def test_a_rule_is_shown_with_all_its_conditions(
+    redact: list[str], tool: str, otel_eval: Run, traced: Callable[..., Path], config: Write
+) -> None:
+    """Also a pattern for the span's name, which is no value of the span."""
+    rules = '[{kind: agent, name: "step 1"}, {kind: tool, key: step.kind, value: action, name: "step *"}]'
+    path = config("{type: tool_errors}", more=f"conventions: [{{name: mine, rules: {rules}}}]")
+    done = otel_eval("explain", traced(("1", "", {}), ("2", "1", {"step.kind": "action"})), "--config", path, *redact)
+    said = flat(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mine: span name step 1" in said
+    assert f"{tool} and span name step *" in said
+
+
 def test_a_missing_parent(otel_eval: Run, traced: Callable[..., Path]) -> None:
     """Where it is, as far as the flags tell; and what it does to the run."""
     said = flat(otel_eval("explain", traced(("1", "", AGENT), ("2", "1", TOOL), ("3", "9", TOOL))).stdout)
