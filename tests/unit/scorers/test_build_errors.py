@@ -86,7 +86,12 @@ REFUSED = [
     (ORDER, "expected", "missing"),
     ({**ORDER, "expected": "a"}, "expected: 'a'", "[search, [open, read]]"),
     ({**ORDER, "expected": ["a", 3]}, "expected[1]: 3", "quotes"),
-    ({**ORDER, "expected": ["a", []]}, "expected[1]: []", "leave the batch out"),
+    (
+        {**ORDER, "expected": {"dataset": "cases.jsonl", "key": "id"}},
+        "expected: names a dataset",
+        "write it as reference: {dataset:",
+    ),
+    ({**ORDER, "expected": ["a", []]}, "expected[1]: []", "leave the group out"),
     ({**ORDER, "expected": ["a", ["b", ["c"]]]}, "expected[1][1]: ['c']", "name of a tool"),
     ({**ORDER, "expected": [{"name": "a"}]}, "expected[0]", "name of a tool"),
     ({**ORDER, "expected": [], "match": "exact"}, "match", "choose one of"),
