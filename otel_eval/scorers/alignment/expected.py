@@ -111,7 +111,7 @@ def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[E
     if not _is_list(entry):
         return [read(key, entry)]
     if not entry:
-        raise invalid_value(key, entry, "a batch of calls", "name at least one call or leave the group out")
+        raise invalid_value(key, entry, "a group of calls", "name at least one call or leave the group out")
     return collect_errors(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
 
 
