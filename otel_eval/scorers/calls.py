@@ -42,7 +42,7 @@ class Matching(BaseScorer):
         expected: what should have been called, see [Expectations](#expectations); required unless there is a `reference`.
         reference: a run's own expectation, see [References](#references); it replaces `expected`.
         concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
-        include_content: `true` lets arguments and results into explanation and details.
+        include_content: `true` includes arguments and results in explanation and details.
     """
 
     expected: Expectation | None = None

@@ -319,7 +319,7 @@ class JudgeScorer(AskingScorer):
         judge: a name of `judges`, an endpoint, a coroutine function or its path ([judges.md](../how-to/judges.md)).
         prompt: replaces the instruction to the judge; what was recorded and the form of the answer are always added.
         sample: the share of traces that are scored, chosen by trace id; the others get no result.
-        include_content: `true` lets what the judge wrote into explanation and details.
+        include_content: `true` includes the judge's text in explanation and details.
     """
 
     default_threshold: ClassVar[float] = 0.5  # a judge's score is an estimate

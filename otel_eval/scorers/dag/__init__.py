@@ -67,7 +67,7 @@ class Dag(AskingScorer):
         judge: the judge of nodes with `instructions` or `criteria`, see [judges.md](../how-to/judges.md).
         reference: what `reference` stands for, see [References](#references).
         sample: in a tree with judges: the share of traces that are scored, chosen by trace id.
-        include_content: `true` lets the reasons of judges into explanation and details.
+        include_content: `true` includes the judges' reasons in explanation and details.
 
     Example:
         type: dag
