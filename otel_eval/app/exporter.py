@@ -1,7 +1,7 @@
 """The span exporter that puts scores on the runs' own spans before they leave the process.
 
 One lock serialises calls of the inner exporter, as OpenTelemetry requires it of a processor. One thread evaluates the
-traces that are due and exports the spans that have their scores. The limits of assembly bound what waits.
+traces that are due and exports the spans that have their scores. The limits of assembly bound the spans that are held.
 """
 
 from __future__ import annotations

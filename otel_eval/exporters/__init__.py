@@ -1,7 +1,7 @@
 """Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, exporters of other packages.
 
-`Exporter` is what all of them are: one class that takes batches of reports and answers what became of them. No exporter is loaded
-before it is used, because OTLP loads gRPC.
+Every exporter is a subclass of `Exporter`: `export` takes a batch of reports and returns which of them were exported. No exporter
+is loaded before it is used, because OTLP loads gRPC.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
 
-What one server repairs and another does not is how a request is smuggled in the body of the one before it. So lines end in CRLF,
-nothing is folded, and the headers that define where a body ends, what it is and who sent it appear once. A body is read by length
-or by chunks, never beyond a limit, and memory is reserved before bytes are read.
+A request can be smuggled in the body of another one where two servers repair malformed requests differently. So lines must end in
+CRLF, headers must not be folded, and headers that define the end of the body, its type or its sender must not be repeated. A body
+is read by length or by chunks, never beyond a limit, and memory is reserved before bytes are read.
 """
 
 from __future__ import annotations

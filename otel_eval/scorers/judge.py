@@ -1,8 +1,8 @@
-"""What a judge is to a scorer: prompts are built here, and answers are checked before they count.
+"""Builds the prompts for judges, and checks their answers.
 
-What was recorded may have been written to mislead a judge: it stands apart as JSON that cannot close the block it is in, and
-the judge is instructed to treat it as data. A judge that is down, or whose answer has another form, gives an outcome of its own
-and never a score. Endpoints and names are resolved by the layers above.
+Recorded values may have been written to mislead a judge: they are in a block of JSON that they cannot close, and the judge is
+instructed to treat them as data. A judge that is down, or whose answer has another form, makes the scorer fail and never gives a
+score. The layers above resolve endpoints and names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a run recorded: how long it or its tools took, whether calls or steps have the required fields, and labels.
+"""Scorers of values that a run recorded: durations, required fields of calls or steps, and labels.
 
-Times are nanoseconds in and milliseconds out. How labels are distributed is counted over runs, in a window that the caller
-decides.
+Times are read in nanoseconds and shown in milliseconds. The caller decides over which runs the distribution of labels is counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. A name is taken once."""
+"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. Each name is registered once."""
 
 from __future__ import annotations
 

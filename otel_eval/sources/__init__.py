@@ -1,7 +1,7 @@
-"""Where spans come from: a process, a wire, files. Here is what receivers have in common; each package inside stands alone.
+"""Where spans come from: the process itself, OTLP requests, Kafka, and files. The packages inside do not import one another.
 
-OTLP over gRPC and HTTP and the Kafka receiver bring batches of spans to a consumer or pipelines while they run. Stored files are
-read as batches of the same kind when they are asked for.
+This module has the interface of sources that run: OTLP over gRPC and HTTP, and Kafka. They pass batches of spans to a consumer or
+to pipelines. Stored files are read as batches of the same kind, on demand.
 """
 
 from __future__ import annotations

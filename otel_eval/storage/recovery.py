@@ -1,7 +1,6 @@
-"""After a restart: restores the trace buffer from the journal, and asks again for results that come later and had not come.
+"""Recovery after a restart: restores the trace buffer from the journal, and requests pending asynchronous results again.
 
-Records are replayed in their order, so that the buffer ends as it was; results that were exported are not exported again.
-Clocks start anew: an open trace waits from now on, because its spans may have been waiting for this process.
+Records are replayed in their order, so that the buffer has the same content as before; exported results are not exported again. The waits of open traces start again, because clients may have been waiting for this process.
 """
 
 from __future__ import annotations

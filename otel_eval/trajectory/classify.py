@@ -1,8 +1,7 @@
-"""What each span of a trace is to its agent runs, and where it hangs.
+"""Classifies the spans of a trace as agent, model, tool or other spans, and links each to its nearest relevant ancestors.
 
-Evaluations, of this project and of others, are left out here with everything below them. Spans are in preorder, whatever their
-parent links look like. Everything is iterative: a chain of 10,000 spans is as good as any other tree, and links that run in a
-circle are cut.
+Spans of evaluations, of this project and of others, are left out with everything below them. Spans are in preorder. All loops are
+iterative, so that a chain of 10,000 spans does not exceed the recursion limit; cycles of parent links are cut.
 """
 
 from __future__ import annotations

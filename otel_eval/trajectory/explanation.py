@@ -1,6 +1,6 @@
-"""Why a trace has the runs it has: what every span was read as, which spans were left out, and which of them are runs.
+"""Explains why a trace has the runs it has: the kind of every span, which spans were left out, and which of them are runs.
 
-It asks the functions by which `build` decides, in the order in which `build` asks them.
+It calls the same functions as `build`, in the same order.
 """
 
 from __future__ import annotations

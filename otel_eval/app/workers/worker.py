@@ -1,4 +1,4 @@
-"""A worker process, at both ends: the server without listeners, and what keeps it running in the front.
+"""A worker process: the server without listeners that runs in it, and the supervisor in the front that restarts it.
 
 The front calls methods of the worker over connections. A worker gets its end of each connection as a descriptor over its control
 socket: there is no address that another process could connect to.

@@ -1,4 +1,4 @@
-"""Keeps what a process holds of its spans within `max_bytes` and `max_bytes_per_trace`."""
+"""Keeps the spans that a process holds within `max_bytes` and `max_bytes_per_trace`."""
 
 from __future__ import annotations
 
