@@ -1,7 +1,7 @@
 """The base of the exporters that send scores to the HTTP API of a product.
 
-A product's exporter builds the requests and interprets the responses. The base selects and checks the results, halves batches that
-are refused, and never replaces a newer revision by an older one.
+A product's exporter builds the requests and interprets the responses. The base selects and checks the results, halves batches
+that are refused, and never replaces a newer revision by an older one.
 """
 
 from __future__ import annotations

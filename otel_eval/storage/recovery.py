@@ -1,6 +1,7 @@
 """Recovery after a restart: restores the trace buffer from the journal, and requests pending asynchronous results again.
 
-Records are replayed in their order, so that the buffer has the same content as before; exported results are not exported again. The waits of open traces start again, because clients may have been waiting for this process.
+Records are replayed in their order, so that the buffer has the same content as before; exported results are not exported again.
+The waits of open traces start again, because clients may have been waiting for this process.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ owner that begins there reads every unfinished trace from its first record.
 
 Late spans of a finished trace may come after the watermark. A new owner does not know that trace: it would take them for a whole
 trace and give its result another content under the same id. Therefore it first reads the trace ids of a margin before the
-watermark, and drops later records of these finished traces. The margin is a length of record time. If a finished trace has records on both
-sides of the watermark, the margin begins no later than that trace. The start of the margin is written into the metadata of each
-commit, because an owner that commits shortly after a handover has itself read little but the former owner's margin.
+watermark, and drops later records of these finished traces. The margin is a length of record time. If a finished trace has
+records on both sides of the watermark, the margin begins no later than that trace. The start of the margin is written into the
+metadata of each commit, because an owner that commits shortly after a handover has itself read little but the former owner's
+margin.
 """
 
 from __future__ import annotations
