@@ -66,7 +66,7 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command()
-@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
 @click.option("--drain", "drains", is_flag=True, help="Do not listen: score and deliver what storage kept, then exit.")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes that evaluate; overrides `workers` of the file.")
 def serve(config: str | None, drains: bool, workers: int | None) -> int:
@@ -188,7 +188,7 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 
 @cli.command()
 @_FILES
-@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
 @click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this.")
 @click.option("--redact", is_flag=True, help="Leave out all values, for a bug report: names and structure only.")
 def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
@@ -207,7 +207,7 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @cli.command()
 @_FILES
 @_FORMAT
-@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
 @click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply.")
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
