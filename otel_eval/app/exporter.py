@@ -23,7 +23,7 @@ from otel_eval.app.wiring import MOST_HUNG, evaluation_in_process, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
-from otel_eval.errors import Overloaded
+from otel_eval.errors import ConfigError, Overloaded, redacted_repr
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.fanout import Fanout
@@ -66,10 +66,14 @@ class EvalSpanExporter(SpanExporter):
         max_wait: seconds. A scorer of your own fails that does not return in a third of it or in `async_scoring.scorer_timeout`.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration cannot be used, or an argument has another type.
     """
 
     def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
+        if not callable(getattr(inner, "export", None)):  # else every span would be lost, one warning at a time
+            raise ConfigError(f"inner: {redacted_repr(inner)} is not a span exporter; write e.g. OTLPSpanExporter(), then config")
+        if not isinstance(max_wait, int | float):
+            raise ConfigError(f"max_wait: {redacted_repr(max_wait)} is not a number of seconds; write e.g. 30")
         self._settings: Final = load(config)
         self._inner, self._max_wait = inner, max_wait
         self._counters: Final = Counters()
