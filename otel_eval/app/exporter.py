@@ -54,10 +54,10 @@ _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 
 class EvalSpanExporter(SpanExporter):
-    """Wraps an exporter: every span passes at once, but a run's own span waits for its scores and carries them as events.
+    """Wraps a span exporter: a run's own span is held until it has its scores as span events; all others are exported at once.
 
     A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless configured, or
-    `traces.decision_wait_partial`, here 1 s. A span waits at most `max_wait` seconds, then it leaves without scores.
+    `traces.decision_wait_partial`, here 1 s. A span is held for at most `max_wait` seconds; then it is exported without scores.
 
     Args:
         inner: the exporter to which everything goes; never called by two threads at once.

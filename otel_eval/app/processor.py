@@ -32,7 +32,7 @@ _FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
 
 
 class EvalSpanProcessor(InProcessSource):
-    """Scores each agent run of a program the moment its trace is done.
+    """Scores each agent run of a program as soon as the last span of its trace has ended.
 
     Add it to a `TracerProvider`; scores appear as log events, metrics or evaluation spans, through the providers given, else
     those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
@@ -163,7 +163,7 @@ class EvalSpanProcessor(InProcessSource):
 
 
 def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:
-    """Every agent run among finished spans, runs within runs too, in order of their traces' first spans.
+    """Return every agent run in a list of finished spans, nested runs too, in order of the first spans of their traces.
 
     Args:
         spans: spans of the SDK, of any number of traces; where ids are missing the order of the list counts.
