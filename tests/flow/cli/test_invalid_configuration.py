@@ -73,7 +73,7 @@ def test_everything_missing_that_a_valid_file_names_is_reported_at_once(otel_eva
         "receivers.otlp.protocols.grpc.tls.key_file: 'none.pem' cannot be read",
         "receivers.otlp.auth.token_env: the variable 'NO_SUCH_TOKEN' is unset",
         "receivers.otlp.auth.token_files: 'no-tokens' cannot be read",
-        "judges.main.api_key_env: 'NO_SUCH_KEY' holds no key",
+        "judges.main.api_key_env: the environment variable 'NO_SUCH_KEY' is unset or empty",
         "judges.other.api_key_file: 'nowhere' cannot be read",
     ):
         assert message in done.stderr

@@ -139,7 +139,9 @@ def test_check_says_whether_there_is_a_key_and_never_which(
     path.write_text(json.dumps(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}})), encoding="utf-8")
     monkeypatch.delenv("JUDGE_API_KEY", raising=False)
     assert main(["check", str(path)]) == 2
-    assert "judges.main.api_key_env: 'JUDGE_API_KEY' holds no key; set it" in capsys.readouterr().err
+    assert (
+        "judges.main.api_key_env: the environment variable 'JUDGE_API_KEY' is unset or empty; set it" in capsys.readouterr().err
+    )
     monkeypatch.setenv("JUDGE_API_KEY", SECRET)
     assert main(["check", str(path)]) == 0
     assert SECRET not in "".join(capsys.readouterr())

@@ -36,7 +36,11 @@ REFUSED = [
     ({**LLM, "judge": {"base_url": "http://models.example"}}, "judge.model", "is missing"),
     ({**LLM, "judge": {**MODEL, "api_key": "k"}}, "judge.api_key: unknown key", "did you mean 'api_key_env'?"),
     ({**LLM, "judge": {**MODEL, "api_key_env": "sk-1"}}, "judge.api_key_env: the value is not the name", "never the key"),
-    ({**LLM, "judge": {**MODEL, "api_key_env": "NO_SUCH_KEY"}}, "judge.api_key_env: 'NO_SUCH_KEY' holds no key", "set it"),
+    (
+        {**LLM, "judge": {**MODEL, "api_key_env": "NO_SUCH_KEY"}},
+        "judge.api_key_env: the environment variable 'NO_SUCH_KEY' is unset",
+        "set it",
+    ),
     ({**LLM, "judge": {**MODEL, "api_key_file": "/no/such"}}, "judge.api_key_file: '/no/such' cannot be read", "name a file"),
     ({**LLM, "judge": {**MODEL, "api_key_file": "/dev/zero"}}, "'/dev/zero' cannot be read (no regular file)", "name a file"),
     ({**LLM, "judge": {**MODEL, "retries": -1}}, "judge.retries: -1", "is less than 0; raise it"),
