@@ -78,6 +78,7 @@ def _related(one: ToolCall, other: ToolCall) -> bool:
 
 
 WIDTH: Final = 100
+_GLUE: Final = "\u00a0"  # a blank at which no line is broken: before a separator, and between a number and its unit
 _NO_CASE: Final[Mapping[str, Any]] = {}
 _CALL_HEADER: Final = ("#", "time", "parallel to", "outcome", "call")
 _SCORE_HEADER: Final = ("scorer", "value", "outcome", "reason")
@@ -117,8 +118,11 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
     ]
-    text = " · ".join(plain(fact) for fact in facts if fact)
-    return textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
+    text = f"{_GLUE}· ".join(plain(fact) for fact in facts if fact)
+    for unit in ("ms", "s"):
+        text = text.replace(f" {unit}{_GLUE}", f"{_GLUE}{unit}{_GLUE}")
+    lines = textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
