@@ -131,7 +131,7 @@ def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
     if rule:
         return f"ignored: {span.ignored} ({rule})"
     unmatched = ", ".join(f"{key}={shown.value(value)}" for key, value in sorted(span.recognition.looked_at.items()))
-    return f"ignored: {span.ignored}; none accepts {unmatched}" if unmatched else f"ignored: {span.ignored}"
+    return f"ignored: {span.ignored}; rules tested {unmatched}" if unmatched else f"ignored: {span.ignored}"
 
 
 def _rule(span: SpanExplanation, shown: Disclosure) -> str:

@@ -87,7 +87,7 @@ def test_a_trace_without_a_run(otel_eval: Run, traced: Callable[..., Path]) -> N
     said = flat(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert "my.http 2 2 none" in said
-    assert 'ignored: no rule of a convention holds; none accepts gen_ai.operation.name="ponder"' in said
+    assert 'ignored: no rule of a convention holds; rules tested gen_ai.operation.name="ponder"' in said
     assert "2 spans of my.http match no rule; their attributes: gen_ai.operation.name, http.method" in said
     assert "no agent run: no span was recognised as an agent, a model call or a tool call." in said
     assert "under `conventions` in the configuration" in said
