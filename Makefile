@@ -9,8 +9,8 @@ SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.jso
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick slow broker test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples dashboards audit collector clean
 
-help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
 	@$(BIN)/python examples/demo.py
@@ -54,11 +54,11 @@ types: $(VENV)/.installed-dev
 	@$(BIN)/mypy
 	@PYTHONPATH=. $(BIN)/lint-imports
 
-fix: $(VENV)/.installed-dev ## rewrite what can be rewritten by itself
+fix: $(VENV)/.installed-dev ## format the code and apply the fixes of the linter
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev ## measure; slow
+bench: $(VENV)/.installed-dev ## run the benchmarks; slow
 	@for script in tests/bench/*.py; do [ -e "$$script" ] || continue; \
 		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" || exit 1; done
 
@@ -80,17 +80,17 @@ peers: ## compare with other libraries, each in an environment of its own; downl
 sdk-range: $(VENV)/.installed-dev ## the in-process tests on the oldest to the newest SDK
 	@$(BIN)/python tests/sdk_range
 
-faults: $(VENV)/.installed-dev ## do to the receiver what happens to receivers, and print what it cost; slow
+faults: $(VENV)/.installed-dev ## inject faults into a running receiver and print what was lost; slow
 	@$(BIN)/python tests/faults
 
 collector: ## build the OpenTelemetry Collector that tests start, once, into the user's cache; needs Go, downloads modules
 	@"$(PYTHON)" tests/helpers/collector_build.py
 
-kafka: $(VENV)/.installed-dev ## five minutes of members killed, added and paused on a real broker, and results that cannot be written for one; needs Java, downloads its jars once
+kafka: $(VENV)/.installed-dev ## kill, add and pause members on a real Kafka broker for five minutes, then let writing results fail; needs Java, downloads its jars once
 	@$(BIN)/python tests/kafka
 
 SECONDS ?= 60
-fuzz: ## look for bytes that break a decoder or cost too much, SECONDS for each; downloads a fuzzer, or does without
+fuzz: ## search for input that breaks a decoder or costs too much, SECONDS for each; downloads a fuzzer if it can
 	@[ -e .venv-fuzz/.installed ] || { "$(PYTHON)" -m venv .venv-fuzz && \
 		.venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install -e . && \
 		{ .venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install 'atheris>=3,<4' || true; } && \
@@ -111,13 +111,13 @@ examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in a
 dashboards: $(VENV)/.installed-dev ## scores in real Phoenix, MLflow and Prometheus; installs 1.8 GB into the user's cache once
 	@$(BIN)/python tests/dashboards
 
-audit: $(VENV)/.installed-dev ## look for known defects of what is installed; needs a network
+audit: $(VENV)/.installed-dev ## look for known vulnerabilities of the installed packages; needs a network
 	@[ -e .venv-audit/.installed ] || { "$(PYTHON)" -m venv .venv-audit && \
 		.venv-audit/bin/python -m pip --disable-pip-version-check --quiet install 'pip-audit>=2.7,<3' && touch .venv-audit/.installed; } || \
 		{ echo "make audit: not run: pip-audit could not be installed; is the package index within reach?" >&2; exit 1; }
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable --exclude otel-eval > .venv-audit/installed.txt
 	@.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement .venv-audit/installed.txt || \
-		{ echo "make audit: a defect is known, or the database of defects is out of reach; the lines above say which" >&2; exit 1; }
+		{ echo "make audit: a vulnerability is known, or the database cannot be reached; the lines above say which" >&2; exit 1; }
 
 clean: ## remove what was built
 	@rm -rf $(VENV) .venv-audit .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -55,6 +55,7 @@ def main() -> int:
             runs = [run for run in found if run.outermost]
             rows = awaited(results, {run.span_id for run in runs})
         show(runs, rows)
+    print("The scores are those of examples/demo.yaml. Next: docs/tutorials/first-evaluation.md")
     return 0
 
 

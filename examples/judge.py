@@ -1,5 +1,6 @@
 """Score an agent with an LLM judge: its result is asynchronous and arrives after the others.
 
+    python -m pip install '.[judge]'
     python examples/judge.py
 
 The judge here is a local script with the protocol of OpenAI-compatible endpoints, so that no key and no model is needed. Set

@@ -31,7 +31,7 @@ async def judge(prompt: str) -> str:
         return json.dumps({"verdict": not missing, "reason": f"missing: {', '.join(missing) or 'nothing'}"})
     misplaced = sum(one != other for one, other in zip(found, HEADINGS, strict=False))
     verdict = {0: "in order", 2: "two out of order"}.get(misplaced, "all out of order")
-    return json.dumps({"verdict": verdict, "reason": f"{misplaced} headings do not stand at their place"})
+    return json.dumps({"verdict": verdict, "reason": f"headings out of place: {misplaced}"})
 
 
 TREE = {

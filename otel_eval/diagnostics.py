@@ -10,9 +10,9 @@ import os
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
@@ -34,6 +34,15 @@ _NAMED: Final = 5  # scopes, services and the like that one line names
 _MOST_SCOPES: Final = 100
 _MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anything
 _FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
+# What to look at when a judge gave no score, by error type; docs/how-to/judges.md explains each.
+_JUDGE_REMEDIES: Final = {
+    "judge_unavailable": "check base_url, and that the endpoint runs",
+    "judge_refused": "check base_url, the model's name and the key",
+    "judge_rate_limited": "lower per_minute of the judge",
+    "judge_timeout": "raise timeout of the judge, or lower async_scoring.concurrency",
+    "judge_truncated": "raise max_tokens in parameters of the judge",
+    "judge_queue_full": "raise async_scoring.max_queue, or lower sample of the scorer",
+}
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
@@ -172,7 +181,8 @@ class Coverage:
             called, evaluations = self._unmatched.most_common(_NAMED), self.evaluations
         wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
         seen = ", ".join(f"{name} ({count})" for name, count in called)
-        return f"no evaluation matched any of {plural(self.runs, 'run')}: {wanted}; the runs are {seen}"
+        ran, keys = plural(self.runs, "run"), "match or sample" if any(each.sample < 1 for each in evaluations) else "match"
+        return f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; correct {keys} in the configuration"
 
 
 class Diagnostics(Coverage):
@@ -223,10 +233,9 @@ class Diagnostics(Coverage):
         return count_and_emit
 
     def _warn(self, scorer: str, failed: Failed, error: str, times: int) -> None:
-        status = failed.details.get("http_status")
-        more = f" (HTTP status {status})" if status is not None else ""
         place = f" ({failed.place})" if self._shows_place and failed.place else ""
-        self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s%s; %d so far", scorer, error, more, place, times)
+        why = failure_text(error, failed.details)
+        self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s; %d so far", scorer, why, place, times)
 
     def counts(self) -> dict[str, int]:
         """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
@@ -270,6 +279,13 @@ class Diagnostics(Coverage):
         cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
         parts = (self.no_run(), cut, still, "`otel-eval explain FILE` with the stored traces shows why")
         return "; ".join(each for each in parts if each)
+
+
+def failure_text(error: str, details: Mapping[str, Any]) -> str:
+    """The type of a scorer's failure; of a judge's also the HTTP status of its endpoint, and what to do."""
+    status = details.get("http_status")
+    known = f"{error} (HTTP status {status})" if status is not None else error
+    return f"{known}; {_JUDGE_REMEDIES[error]}" if error in _JUDGE_REMEDIES else known
 
 
 def _printable(text: str) -> str:

@@ -51,7 +51,7 @@ def printable(text: str) -> str:
 
 
 class InputError(OtelEvalError, ValueError):
-    """Bytes or a file that cannot be read as traces. Sending the same again cannot help."""
+    """Bytes or a file that cannot be read as traces; a retry cannot help."""
 
 
 class Overloaded(OtelEvalError):

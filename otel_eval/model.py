@@ -122,7 +122,7 @@ class SpanRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """The tool calls of one agent run in order of `(start_ns, end_ns, span_id)`, and the run's own facts.
+    """The tool calls of one agent run in order of `(start_ns, end_ns, span_id)`, with the attributes of the run.
 
     Attributes:
         calls: the calls, ordered; calls without times keep the order given.
@@ -137,10 +137,10 @@ class Trajectory:
         attributes: the span, resource or scope attributes that the configuration asked for.
         conversation_id: the session the run belongs to, or "".
         completeness: why the trace was closed.
-        incomplete: "" or what of the evidence is missing: then no scorer may guess.
+        incomplete: "" or the evidence that is missing: then every scorer skips the run.
         calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`; names scopes, no content.
         outermost: False for a run inside another run.
-        too_large: "" or why not all of the run was read: then its calls are unknown, and no scorer is asked.
+        too_large: "" or why not all of the run was read: then its calls are unknown, and every scorer skips it.
         resource: the resource of the run's own span, all of it unless it is very long; shared by runs, not to be changed.
         response_id: the id of the response that the run's own span records, or "".
         last_end_ns: the latest end of the run's spans if its own span never arrived, else None.
@@ -187,7 +187,14 @@ def elapsed_ns(timed: ToolCall | Trajectory) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A score: `value` in [0, 1], whether it passed, why, and the scorer's documented details (JSON)."""
+    """A score.
+
+    Attributes:
+        value: from 0 to 1; 1 is best.
+        passed: whether the value reaches the threshold, or what else decides for this scorer.
+        explanation: why, for people.
+        details: the scorer's documented details (JSON).
+    """
 
     value: float
     passed: bool
@@ -228,13 +235,13 @@ class Skipped:
 
     @property
     def why(self) -> str:
-        """The name of `text` until the next minor version."""
+        """The former name of `text`; it will be removed in the next minor version."""
         return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The scorer itself broke.
+    """No score, because the scorer raised an error, or did not finish.
 
     Attributes:
         error_type: the class name of an exception, or a word such as `timeout`.

@@ -85,7 +85,7 @@ class Pipeline:
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
-            raise ValueError("some scorers are waited for; pass later")
+            raise ValueError("some scorers are asynchronous; pass later")
         self._later = later
         self._journal: Final = journal
         self._backpressure, self._note, self._between, self._watch, self._final = backpressure, note, between, watch, final
@@ -184,7 +184,7 @@ class Pipeline:
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on. `later` as at the beginning; one that was there stays."""
         if engine.waits and later is None:
-            raise ValueError("some scorers are waited for; pass later")
+            raise ValueError("some scorers are asynchronous; pass later")
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
         self._later = self._later or later
         self._engine = engine

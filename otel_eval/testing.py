@@ -63,7 +63,7 @@ def _error(error: Any) -> ToolError | None:
 
 
 def trajectory(*calls: ToolCall, **facts: Any) -> Trajectory:
-    """A trajectory of the calls, ordered by time where every call has one; `facts` are `Trajectory`'s other fields."""
+    """A trajectory of the calls, ordered by start if every call has one; `facts` are further fields of `Trajectory`."""
     if calls and all(each.start_ns is not None for each in calls):
         # The order that trajectories of real spans have: by start, end and span id.
         calls = tuple(sorted(calls, key=lambda c: (c.start_ns, c.end_ns if c.end_ns is not None else c.start_ns, c.span_id)))

@@ -22,7 +22,7 @@ _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 def file_stamp(file: str | PathLike[str]) -> Stamp | None:
-    """Something that differs when the file was changed; None if it is not there."""
+    """A value that differs after the file was changed; None if the file does not exist."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):  # what is no path is no file either

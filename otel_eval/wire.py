@@ -1,4 +1,4 @@
-"""Numbers of seven bits a byte and fields with a length: the pieces that all protobuf messages consist of.
+"""Varints and length-delimited fields, of which all protobuf messages consist.
 
 Source: protobuf.dev/programming-guides/encoding.
 """

@@ -40,7 +40,9 @@ class EvalInstrumentor:
         provider: Any = trace.get_tracer_provider()
         # The provider of the API alone, before an SDK is set up, cannot have processors.
         if not hasattr(provider, "add_span_processor"):
-            _log.warning("%s is set, but there is no SDK tracer provider: nothing is scored", VARIABLE)
+            _log.warning(
+                "%s is set, but there is no SDK tracer provider: nothing is scored; install opentelemetry-distro", VARIABLE
+            )
             return
         try:
             from otel_eval.app.inprocess import EvalSpanProcessor  # deferred: a program without a configuration loads nothing

@@ -1,6 +1,6 @@
 """A LangChain agent on LangGraph, traced by OpenInference, and its scores; the model is scripted: no key, no network.
 
-pip install otel-eval langchain openinference-instrumentation-langchain
+python -m pip install . langchain openinference-instrumentation-langchain
 python examples/frameworks/langchain_agent.py
 """
 

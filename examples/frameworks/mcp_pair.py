@@ -1,6 +1,6 @@
 """An agent that uses the tools of an MCP server: two processes, one trace, and the scores of the run.
 
-    pip install otel-eval mcp
+    python -m pip install . mcp
     python examples/frameworks/mcp_pair.py
 
 The `mcp` package traces both ends through the tracer provider of each process, and passes the trace on with each request. It

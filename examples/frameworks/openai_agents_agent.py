@@ -1,6 +1,6 @@
 """An agent of the OpenAI Agents SDK, traced by OpenInference, and its scores; the model is scripted: no key, no network.
 
-pip install otel-eval openai-agents openinference-instrumentation-openai-agents
+python -m pip install . openai-agents openinference-instrumentation-openai-agents
 python examples/frameworks/openai_agents_agent.py
 """
 

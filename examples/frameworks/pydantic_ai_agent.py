@@ -1,6 +1,6 @@
 """A pydantic-ai agent and its scores; the model is scripted, so that neither a key nor a network is needed.
 
-    pip install otel-eval pydantic-ai-slim
+    python -m pip install . pydantic-ai-slim
     python examples/frameworks/pydantic_ai_agent.py
 
 pydantic-ai records its own spans once it is instrumented; nothing else has to be installed.

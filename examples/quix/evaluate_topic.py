@@ -1,6 +1,6 @@
 """Score the agent runs in a Kafka topic with Quix Streams: open traces in RocksDB and a changelog topic, results exactly once.
 
-    pip install 'otel-eval[kafka]' 'quixstreams>=3.28,<4'
+    python -m pip install '.[kafka]' 'quixstreams>=3.28,<4'
     python examples/quix/evaluate_topic.py eval.yaml 127.0.0.1:9092
 
 Reads what the Collector writes with `partition_traces_by_id`: one trace in each record, its id as the key. A trace is evaluated

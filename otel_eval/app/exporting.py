@@ -1,4 +1,4 @@
-"""Builds the exporters that the configuration names, of scores to a product's own API too, and checks what they are given."""
+"""Builds the exporters that the configuration names, including those for products with an API of their own."""
 
 from __future__ import annotations
 

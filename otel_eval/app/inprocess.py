@@ -1,7 +1,7 @@
 """The span processor and the span exporter that a program adds to its tracer provider.
 
-One lock serialises calls of the exporter's inner one, as OpenTelemetry requires it of a processor. One thread evaluates the
-traces that are due and exports the spans that have their scores. The limits of assembly bound what waits.
+One lock serialises calls of the inner exporter, as OpenTelemetry requires it of a processor. One thread evaluates the
+traces that are due and exports the spans that have their scores. The limits of assembly bound the spans that are held.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.diagnostics import Diagnostics
-from otel_eval.errors import Overloaded
+from otel_eval.errors import ConfigError, Overloaded, redacted_repr
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters import global_providers as providers
@@ -99,7 +99,7 @@ class _EvaluatesInProcess:
 
 
 class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
-    """Scores each agent run of a program the moment its trace is done.
+    """Scores each agent run of a program as soon as the last span of its trace has ended.
 
     Add it to a `TracerProvider`; scores appear as log events, metrics or evaluation spans, through the providers given, else
     those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
@@ -174,6 +174,8 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         """Why no span of this process may have reached the processor."""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+        if self.pipeline() is not None:
+            return "spans started, but none has ended; a run is evaluated when its own span has ended"
         provider = providers.global_tracer_provider()
         if provider is None:
             return (
@@ -204,10 +206,10 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
 
 
 class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
-    """Wraps an exporter: every span passes at once, but a run's own span waits for its scores and carries them as events.
+    """Wraps a span exporter: a run's own span is held until it has its scores as span events; all others are exported at once.
 
     A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless configured, or
-    `traces.decision_wait_partial`, here 1 s. A span waits at most `max_wait` seconds, then it leaves without scores.
+    `traces.decision_wait_partial`, here 1 s. A span is held for at most `max_wait` seconds; then it is exported without scores.
 
     Args:
         inner: the exporter to which everything goes; never called by two threads at once.
@@ -216,10 +218,14 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         max_wait: seconds. A scorer of your own fails that does not return in a third of it or in `async_scoring.scorer_timeout`.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration cannot be used, or an argument has another type.
     """
 
     def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
+        if not callable(getattr(inner, "export", None)):  # else every span would be lost, one warning at a time
+            raise ConfigError(f"inner: {redacted_repr(inner)} is not a span exporter; write e.g. OTLPSpanExporter(), then config")
+        if not isinstance(max_wait, int | float):
+            raise ConfigError(f"max_wait: {redacted_repr(max_wait)} is not a number of seconds; write e.g. 30")
         self._inner, self._max_wait = inner, max_wait
         self._warnings: Final = Warnings()
         self._others: Final = self._configure(config)

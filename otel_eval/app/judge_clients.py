@@ -113,9 +113,10 @@ _used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", defau
 def _key(given: JudgeEndpoint, where: str) -> str | None:
     """The API key, which no message quotes."""
     if given.api_key_env is not None:
-        where, remedy, key = f"{where}.api_key_env: {given.api_key_env!r}", "set it", os.environ.get(given.api_key_env, "")
+        where, key = f"{where}.api_key_env: the environment variable {given.api_key_env!r}", os.environ.get(given.api_key_env, "")
+        missing = "is unset or empty; set it"
     elif given.api_key_file is not None:
-        where, remedy = f"{where}.api_key_file: {given.api_key_file!r}", "name a file that holds it"
+        where, missing = f"{where}.api_key_file: {given.api_key_file!r}", "holds no key; name a file that holds it"
         raw = read_small_file(
             given.api_key_file, _LONGEST_KEY, lambda why: ConfigError(f"{where} {why}; name a file that holds the key")
         )
@@ -124,9 +125,9 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
         return None
     key = key.strip()
     if not key:
-        raise ConfigError(f"{where} holds no key; {remedy}, or leave it out where no key is needed")
+        raise ConfigError(f"{where} {missing}, or leave it out where no key is needed")
     if not key.isascii() or not key.isprintable() or len(key) > _LONGEST_KEY:
-        raise ConfigError(f"{where} holds something that is no key; put the key there and nothing else")
+        raise ConfigError(f"{where} holds more than a key; put the key there and nothing else")
     return key
 
 

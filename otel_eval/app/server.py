@@ -251,12 +251,13 @@ class Server:
         with starting(self.admin, self._receiver, self.stop):
             self._recover()
             self._delivery.start()
-            if self._expected is not None:
-                self._expected.start()
-            self._pipeline.start()
             if self._forward:
                 self._forward.start()
             self._bound = self._receiver.start()
+            # After the addresses are bound, so that a server that cannot start exports no counters; before the first result.
+            if self._expected is not None:
+                self._expected.start()
+            self._pipeline.start()
             if self._kafka:
                 self._kafka.source.start()
             return self._bound

@@ -148,10 +148,10 @@ _MOST_PROBLEMS: Final = 20
 
 
 def check(config: EvalConfig) -> None:
-    """See whether all of it can be had.
+    """Check what validation alone cannot: that files, keys, datasets and clients can be used together as configured.
 
     Raises:
-        ConfigError: something cannot; every such thing is named, and no secret.
+        ConfigError: with every problem, and without secrets.
     """
     readings: list[Callable[[], object]] = []
     if otlp := config.receivers.otlp:

@@ -276,14 +276,14 @@ class TraceBuffer(TraceStore):
         return self.pop_closed(now, most, most_bytes)
 
     def close_due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[Closing]:
-        """Close what is due at `now`: ids and reasons of what `pop_closed` hands over next."""
+        """Close the traces that are due at `now`; returns the ids and reasons of those that `pop_closed` will return next."""
         self._expire(now)
         self._check(now, most)
         found = [Closing.of(part) for part in self._ready_parts[:most]]
         return found + [Closing(trace_id, self._ready[trace_id][1]) for trace_id in self._next(most - len(found), most_bytes)]
 
     def pop_closed(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
-        """Hand over what is closed: at most `most` traces, and none after the first that exceeds `most_bytes`."""
+        """Remove and return closed traces: at most `most`, and none after the first that exceeds `most_bytes`."""
         parts = self._ready_parts[:most]
         del self._ready_parts[:most]
         ids = self._next(most - len(parts), most_bytes)

@@ -286,7 +286,7 @@ class TraceStore:
         return _closed(trace_id, trace, Completeness.COMPLETE)
 
     def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
-        """Of these runs only the own span is known, below the missing parent given; see `KeptTrees.parents`."""
+        """Restore runs of which only the own span is kept, each below a parent that is missing; see `KeptTrees.parents`."""
         trace = self._unclosed(trace_id)
         if trace is not None and trace.trees is not None:
             trace.trees.kept.release_again(parents, runs)

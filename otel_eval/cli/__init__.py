@@ -66,7 +66,7 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command()
-@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
 @click.option("--drain", "drains", is_flag=True, help="Do not listen: score and deliver what storage kept, then exit.")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes that evaluate; overrides `workers` of the file.")
 def serve(config: str | None, drains: bool, workers: int | None) -> int:
@@ -93,12 +93,14 @@ def check(config: str) -> int:
     from otel_eval.app.server_wiring import check as verify
     from otel_eval.app.server_wiring import suggestions
     from otel_eval.config import load
+    from otel_eval.scorers.tool_names import plural
 
     loaded = load(config)
     verify(loaded)  # what the schema cannot check: files, credentials, conflicts between sections
     warn(suggestions(loaded))
-    scorers = sum(len(each.scorers) for each in loaded.evaluations)
-    click.echo(f"{config}: valid; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
+    scorers = plural(sum(len(each.scorers) for each in loaded.evaluations), "scorer")
+    default = "" if "evaluations" in loaded.model_fields_set else " (the default: none is named)"
+    click.echo(f"{config}: valid; {plural(len(loaded.evaluations), 'evaluation')}{default}, {scorers}")
     return 0
 
 
@@ -128,13 +130,16 @@ def scorers() -> int:
 @cli.command()
 @click.argument("config")
 def dag(config: str) -> int:
-    """Draw decision trees as Mermaid flowcharts, each after a comment with its evaluation and scorer."""
+    """Draw decision trees as Mermaid flowcharts.
+
+    A comment before each names its evaluation and scorer.
+    """
     from otel_eval.config import load
     from otel_eval.scorers.dag import Dag
 
     trees = [(name, tree) for name, tree in load(config).named_scorers() if isinstance(tree, Dag)]
     if not trees:
-        raise ConfigError("there is no scorer of type dag; add one, see docs/reference/dag.md")
+        raise ConfigError(f"{config}: there is no scorer of type dag; add one, see docs/reference/dag.md")
     click.echo("\n".join(f"%% {_comment(of)} / {_comment(tree.name)}\n{tree.drawing()}" for of, tree in trees), nl=False)
     return 0
 
@@ -183,7 +188,7 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 
 @cli.command()
 @_FILES
-@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
 @click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this.")
 @click.option("--redact", is_flag=True, help="Leave out all values, for a bug report: names and structure only.")
 def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
@@ -202,7 +207,7 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @cli.command()
 @_FILES
 @_FORMAT
-@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
 @click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply.")
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
@@ -317,7 +322,8 @@ def _error_line(error: Exception) -> str:
         return str(error)
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "otel-eval"
-        return f"{error.format_message().rstrip('.')}; see {command} --help"
+        problem = error.format_message().rstrip(".")
+        return f"{problem} See {command} --help" if problem.endswith("?") else f"{problem}; see {command} --help"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError):

@@ -131,7 +131,7 @@ def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
     if rule:
         return f"ignored: {span.ignored} ({rule})"
     unmatched = ", ".join(f"{key}={shown.value(value)}" for key, value in sorted(span.recognition.looked_at.items()))
-    return f"ignored: {span.ignored}; none accepts {unmatched}" if unmatched else f"ignored: {span.ignored}"
+    return f"ignored: {span.ignored}; rules tested {unmatched}" if unmatched else f"ignored: {span.ignored}"
 
 
 def _rule(span: SpanExplanation, shown: Disclosure) -> str:
@@ -139,12 +139,13 @@ def _rule(span: SpanExplanation, shown: Disclosure) -> str:
     decided = span.recognition.rule or span.recognition.evaluation_mark
     if decided is None:
         return ""
-    key, name = decided.key, getattr(decided, "span_name", "")
+    key, name = decided.key, getattr(decided, "name", "")  # marks of evaluations have no name
     # Instrumentations mark spans with short words; what is longer may be a prompt.
     value = str(span.recognition.looked_at.get(key, ""))
     value = value if len(value) <= _SHORT else decided.value
-    parts = [f"{key}={value}" if key and decided.value else key, f"span name {name}" if name else ""]
-    return f"{span.recognition.table or 'evaluation'}: {key if shown.redact else ' and '.join(filter(None, parts))}"
+    attribute = key if shown.redact or not decided.value else f"{key}={value}"
+    parts = [attribute if key else "", f"span name {name}" if name else ""]
+    return f"{span.recognition.table or 'evaluation'}: {' and '.join(filter(None, parts))}"
 
 
 def _unread(trace: TraceExplanation) -> dict[str, list[SpanExplanation]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from otel_eval.diagnostics import failure_text
 from otel_eval.exporters.result_rows import start_time
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory, elapsed_ns
 from otel_eval.scorers.tool_names import plural, shortened
@@ -77,6 +78,7 @@ def _related(one: ToolCall, other: ToolCall) -> bool:
 
 
 WIDTH: Final = 100
+_GLUE: Final = "\u00a0"  # a blank at which no line is broken: before a separator, and between a number and its unit
 _NO_CASE: Final[Mapping[str, Any]] = {}
 _CALL_HEADER: Final = ("#", "time", "parallel to", "outcome", "call")
 _SCORE_HEADER: Final = ("scorer", "value", "outcome", "reason")
@@ -116,8 +118,11 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
     ]
-    text = " · ".join(plain(fact) for fact in facts if fact)
-    return textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
+    text = f"{_GLUE}· ".join(plain(fact) for fact in facts if fact)
+    for unit in ("ms", "s"):
+        text = text.replace(f" {unit}{_GLUE}", f"{_GLUE}{unit}{_GLUE}")
+    lines = textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
@@ -165,7 +170,7 @@ def _cells(result: Result) -> tuple[str, str, str]:
     if isinstance(outcome, Scored):
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
     if isinstance(outcome, Failed):
-        return "-", "failed", f"the scorer failed: {outcome.error_type}{_place(outcome.details)}"
+        return "-", "failed", f"the scorer failed: {failure_text(outcome.error_type, outcome.details)}{_place(outcome.details)}"
     return "-", "skipped", outcome.text
 
 
@@ -192,10 +197,11 @@ def columns(
     return lines
 
 
-def summary_line(results: Iterable[tuple[str, int]], runs: int) -> str:
-    """The last line: the number of runs and of scores by outcome."""
+def summary_line(results: Sequence[tuple[str, int]], runs: int) -> str:
+    """The last line: the number of runs and of results by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
-    return f"{plural(runs, 'run')}: {', '.join(parts) or 'no scores'}"
+    total = sum(count for _, count in results)
+    return f"{plural(runs, 'run')}, {plural(total, 'result')}" + (f": {', '.join(parts)}" if parts else "")
 
 
 def label_line(summary: Mapping[str, Any]) -> str:

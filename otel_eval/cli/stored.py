@@ -61,7 +61,9 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str
         if not explained.runs:
             tested |= tested_attributes(explained.trace)
         _print(explanation_block(explained, disclosure))
-    if traces or not messages.problems:
+    if trace_id and not traces:
+        warn([f"no trace id in the files begins with {redacted_repr(trace_id)}; `otel-eval trajectory` shows the ids"])
+    elif traces or not messages.problems:
         _print(closing_lines(traces, with_run, tested))
     return 2 if messages.problems else 0
 

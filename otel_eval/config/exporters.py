@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from otel_eval.config.receivers import Address, KafkaClient
 from otel_eval.config.units import Count, Distinct, Seconds, Size, Some, Target, TlsFiles, Whole, tls_without_https
@@ -16,7 +16,16 @@ from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
 
-Mode = Annotated[str, Field(pattern="^0?6[0246][0246]$")]
+_MODE: Final = re.compile("^0?6[0246][0246]$")
+
+
+def _mode(text: str) -> str:
+    if not _MODE.fullmatch(text):
+        raise ValueError(f'{redacted_repr(text)} must let the owner read and write, and no one execute; write e.g. "0640"')
+    return text
+
+
+Mode = Annotated[str, AfterValidator(_mode), WithJsonSchema({"type": "string", "pattern": _MODE.pattern})]
 """Permissions of a file that its owner writes, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
 _OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
@@ -43,7 +52,7 @@ class ExportEndpoint(Shape):
     """How long one request may take."""
 
     def contradictions(self) -> Iterator[str]:
-        """Files for TLS are for an endpoint that speaks it, and headers are what HTTP and gRPC can send."""
+        """TLS files need an https:// URL, and headers must be ones that HTTP and gRPC can send."""
         yield from tls_without_https(self.tls, self.endpoint)
         for name, value in self.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):

@@ -93,7 +93,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{path}: holds a {type(given).__name__}, not a mapping; begin with e.g. evaluations:")
+        raise ConfigError(f"{path}: is not a mapping of keys to values; begin with e.g. evaluations:")
     return given
 
 
@@ -171,6 +171,17 @@ _REMEDY: Final = (
     "see that lines of one level begin below one another, indented by blanks, that a blank follows each colon, that brackets and "
     "quotes close, and that special characters are quoted"
 )
+# What to do about the mistakes that are made most often, by words of PyYAML's description of the problem.
+_QUOTE_ALIAS: Final = 'a value that begins with * or & needs quotes, e.g. "*"'
+_REMEDIES: Final = {
+    "found character '\\t'": "indent with blanks instead of tabs",
+    "cannot start any token": "put the value in quotes",
+    "expected alphabetic or numeric character": _QUOTE_ALIAS,
+    "found undefined alias": _QUOTE_ALIAS,
+    "expected <block end>": "begin the lines of one level in the same column",
+    "mapping values are not allowed here": "indent the keys of one level alike, and put a value that contains a colon in quotes",
+    "could not find expected ':'": "write a colon and a blank after each key",
+}
 # An operator that YAML takes for a folded text (`>`) or a tag (`!`): the value has to be quoted.
 _UNQUOTED: Final = re.compile(r"(?:^|[:\-,\[{])\s*(>=|>|!=)\s*[0-9,\]}]?")
 
@@ -284,7 +295,8 @@ def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
         if hint:
             return f"{where} line {line + 1}: {hint}"
     problem = " ".join(problem.split())
-    remedy = "" if "; " in problem else f"; {_REMEDY}"
+    hint = next((remedy for words, remedy in _REMEDIES.items() if words in problem), _REMEDY)
+    remedy = "" if "; " in problem else f"; {hint}"
     return f"{where} line {mark.line + 1}, column {mark.column + 1}: {problem}{remedy}"
 
 

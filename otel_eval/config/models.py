@@ -180,7 +180,7 @@ class JudgeEndpoint(Shape):
         if self.api_key_env is not None and self.api_key_file is not None:
             yield "api_key_file: is given beside api_key_env; name one of them"
         if find_spec("openai") is None:
-            yield "an endpoint needs the package openai; install otel-eval[judge]"
+            yield "an endpoint needs the package openai; install it with pip install 'otel-eval[judge]'"
 
 
 def _judge(given: Any, endpoint: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable
+from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable, size_text
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
@@ -29,7 +29,7 @@ Broker = Annotated[Address, Field(pattern=":0*[1-9]")]
 
 
 class ServerTls(Shape):
-    """PEM files for speaking TLS, read again when they change."""
+    """PEM files for TLS, read again when they change."""
 
     cert_file: str = Field(min_length=1)
     """The server's certificate, with its chain."""
@@ -61,18 +61,18 @@ class HttpServer(Shape):
     """OTLP over HTTP, protobuf or JSON."""
 
     endpoint: Address = "127.0.0.1:4318"
-    """Where to listen, host:port. Port 0 takes a free one. The default accepts connections from this machine only."""
+    """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from this machine only."""
     max_message_size: Size = 64 * 2**20
     """The largest request taken, before and after decompression."""
     tls: ServerTls | None = None
-    """Files to speak TLS with; left out, nothing is encrypted."""
+    """PEM files for TLS; left out, nothing is encrypted."""
 
 
 class GrpcServer(HttpServer):
     """OTLP over gRPC."""
 
     endpoint: Address = "127.0.0.1:4317"
-    """Where to listen, host:port. Port 0 takes a free one. The default accepts connections from this machine only."""
+    """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from this machine only."""
 
     def contradictions(self) -> Iterator[str]:
         """Options that the gRPC server does not support."""
@@ -106,7 +106,7 @@ class OtlpReceiver(Shape):
     max_inflight_size: Size = 256 * 2**20
     """Bytes of requests in memory at one time, decoded parts included. Beyond it clients get a retryable error."""
     max_attributes: Count = 4096
-    """Attributes of one span, event, link, log record, resource or scope. What has more is rejected (partial success)."""
+    """Attributes of one span, event, link, log record, resource or scope. Items with more are rejected (partial success)."""
     auth: Auth | None = None
     """Authentication for both protocols; left out, every client is accepted."""
 
@@ -132,7 +132,7 @@ class KafkaClient(Shape):
     brokers: Some[Broker]
     """Addresses, host:port, of some brokers of the cluster."""
     tls: TlsFiles | None = None
-    """Speak TLS, with these files; `tls: {}` trusts the system's authorities. Left out, nothing is encrypted."""
+    """Use TLS with these files; `tls: {}` trusts the system's authorities. Left out, nothing is encrypted."""
     sasl: Sasl | None = None
     """Authentication; left out, none."""
     options: Mapping[str, Plain] = Field(default_factory=dict)
@@ -144,7 +144,7 @@ class KafkaClient(Shape):
             if name.startswith(_OWN):
                 yield f"options.{name}: is set by otel-eval; leave it out"
         if find_spec("confluent_kafka") is None:
-            yield "brokers: Kafka needs the package confluent-kafka; install otel-eval[kafka]"
+            yield "brokers: Kafka needs the package confluent-kafka; install it with pip install 'otel-eval[kafka]'"
 
     def settings(self) -> dict[str, Any]:
         """The settings of librdkafka for a client of this cluster."""
@@ -246,15 +246,20 @@ class Traces(Shape):
             pairs += [("decision_wait_partial", "decision_wait_detached"), ("decision_wait_detached", "idle_timeout")]
         for lesser, greater in pairs:
             if getattr(self, lesser) > getattr(self, greater):
-                limit = f"{getattr(self, greater):g}"
-                yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
+                limit = f"{greater} ({self._text(greater)})"
+                yield f"{lesser}: {self._text(lesser)} is more than {limit}; lower it or raise {greater}"
+
+    def _text(self, key: str) -> str:
+        """The value of a key as it is written, with its unit."""
+        value = getattr(self, key)
+        return size_text(value) if isinstance(value, int) else f"{value:g}s"
 
 
 class Storage(Shape):
     """The journal of `otel-eval serve`: acknowledged requests until they are scored and delivered."""
 
     directory: str = Field(min_length=1)
-    """A directory for this process alone; made if it is not there."""
+    """A directory for this process alone; created if it does not exist."""
     max_size: Size = 10 * 2**30
     """Bytes on disk. Beyond it clients get a retryable error."""
     sync: bool = True

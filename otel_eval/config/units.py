@@ -52,6 +52,16 @@ def bytes_of(value: Any) -> int:
     return int(size)
 
 
+def size_text(size: int) -> str:
+    """A size as a configuration has it.
+
+    >>> size_text(64 * 2**20), size_text(1000)
+    ('64MiB', '1000')
+    """
+    units = [(name, _BYTES[name]) for name in ("GiB", "MiB", "KiB")]
+    return next((f"{size // unit}{name}" for name, unit in units if size % unit == 0), str(size))
+
+
 def url_of(text: str) -> SplitResult | None:
     """The parts of an http:// or https:// URL with a host; None if it is none.
 

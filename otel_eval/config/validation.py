@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
@@ -18,6 +19,31 @@ _log = logging.getLogger("otel_eval")
 LIST: Final = "[]"
 MAPPING: Final = "{}"
 _SECRET: Final = frozenset({"headers", "sasl", "username", "password"})  # their values are never shown
+# What is wrong with a value and what to write instead, by pydantic's type of error; names in braces are values of its context.
+_LIST_WORDS: Final = "is not a list; write one, in brackets or with `- ` before each entry"
+_MAPPING_WORDS: Final = "is not a mapping; write keys with values, e.g. {{key: value}}"
+_CHOICE_WORDS: Final = "is invalid; write {expected}"
+_BOOL_WORDS: Final = "is not true or false; write one of them, without quotes"
+_WORDS: Final = {
+    "list_type": _LIST_WORDS,
+    "tuple_type": _LIST_WORDS,
+    "part_type": "is not a mapping; its keys are {keys}",
+    "dict_type": _MAPPING_WORDS,
+    "mapping_type": _MAPPING_WORDS,
+    "string_type": "is not text; write text, in quotes where it looks like a number",
+    "string_too_short": "is empty; write at least one character",
+    "string_too_long": "is longer than {max_length} characters; shorten it",
+    "string_pattern_mismatch": "does not match {pattern}; write text that does",
+    "int_type": "is not a whole number; write digits, without quotes",
+    "float_type": "is not a number; write digits, without quotes",
+    "bool_type": _BOOL_WORDS,
+    "bool_parsing": _BOOL_WORDS,
+    "literal_error": _CHOICE_WORDS,
+    "enum": _CHOICE_WORDS,
+    "greater_than": "is not greater than {gt:g}; raise it",
+    "greater_than_equal": "is less than {ge:g}; raise it",
+    "less_than_equal": "is more than {le:g}; lower it",
+}
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
@@ -60,8 +86,10 @@ class Shape(BaseModel):
     @classmethod
     def _checked(cls, given: Any, handler: Any) -> Any:
         """All problems of the part in one error; pydantic alone would not report contradictions beside unknown keys."""
-        if not isinstance(given, Mapping):  # an object, which was validated when it was built, or no part at all
+        if isinstance(given, cls):  # an object, which was validated when it was built
             return handler(given)
+        if not isinstance(given, Mapping):
+            raise PydanticCustomError("part_type", "not a mapping", {"keys": ", ".join(sorted(cls.known_keys()))})
         problems: list[str] = []
         present = cls._present(given, problems)
         known = dict.fromkeys(cls.known_keys(), False) | {name: each.is_required() for name, each in cls.model_fields.items()}
@@ -101,9 +129,15 @@ def _lines(problem: Any) -> list[str]:
         return [joined(path, each) for each in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])]
     if kind == "missing":  # found by `wrong_keys`
         return []
-    value = "the value" if _SECRET.intersection(problem["loc"]) else redacted_repr(problem["input"])
-    wanted = problem["msg"].replace("Input should", "it should").replace("dictionary", "mapping").replace("tuple", "list")
-    return [f"{path}: {value} is invalid; {wanted}"]
+    value = "the value" if _SECRET.intersection(problem["loc"]) else _quoted(problem["input"])
+    default = "is invalid; " + problem["msg"].replace("Input should", "it should")
+    words = _WORDS[kind].format(**problem.get("ctx", {})) if kind in _WORDS else default
+    return [f"{path}: {value} {words}"]
+
+
+def _quoted(value: Any) -> str:
+    """The value as a message begins with it; `null` is how YAML reads a key without a value."""
+    return "null (no value)" if value is None else redacted_repr(value)
 
 
 def joined(path: str, message: str) -> str:

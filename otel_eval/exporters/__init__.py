@@ -1,7 +1,7 @@
 """Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, exporters of other packages.
 
-`Exporter` is what all of them are: one class that takes batches of reports and answers what became of them. No exporter is loaded
-before it is used, because OTLP loads gRPC.
+Every exporter is a subclass of `Exporter`: `export` takes a batch of reports and returns which of them were exported. No exporter
+is loaded before it is used, because OTLP loads gRPC.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Exporter(ABC):
         """After a restart: a report of a revision above 0 that an earlier process made, exported or not."""
 
     def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
-        """After a restart: these reports of an earlier process are exported now, though they may have been exported before.
+        """Called after a restart with reports of an earlier process, which are exported next and may have been exported before.
 
-        None: the journal was damaged, so that any result may be exported again.
+        None means that the journal was damaged: then any result may have been exported before.
         """
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
-        """Results of these scorers may come, of runs of the agent in the service; for exporters that count results."""
+        """Announce results of these scorers for runs of the agent, so that exporters with counters can start them at 0."""
 
     def counts(self) -> Mapping[str, int]:
         """Counts of what is the case now, for `/status`, as `name{label=value}`."""

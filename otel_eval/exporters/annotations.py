@@ -1,7 +1,7 @@
-"""Scores on the traces of a product, sent to its HTTP API: what every such exporter has in common.
+"""The base of the exporters that send scores to the HTTP API of a product.
 
-A product's exporter makes requests of scores and knows what its responses mean. Everything else is here: which results are sent,
-what is checked before, halving of what is refused, and that an older revision never replaces a newer one.
+A product's exporter builds the requests and interprets the responses. The base selects and checks the results, halves batches
+that are refused, and never replaces a newer revision by an older one.
 """
 
 from __future__ import annotations

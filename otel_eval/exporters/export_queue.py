@@ -22,6 +22,7 @@ from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory
 from otel_eval.retry import AcceptedBefore, Attempts, ExportResult, RetryPolicy, reason_of, suppress_instrumentation
+from otel_eval.scorers.tool_names import plural
 
 Acknowledge = Callable[[str, Sequence[Report]], None]
 """Called with the exporter's name and the reports that were exported or refused permanently."""
@@ -32,6 +33,7 @@ _MAX_RESULTS: Final = 8192  # in the queue of a process
 _DELIVERY_SHARE: Final = 0.8  # of the time for closing; the rest is for ending the thread
 _DEFECTS: Final = (TypeError, ValueError, LookupError, AttributeError)
 _DEFAULT: Final = RetryPolicy()
+_LOST: Final = "lost; name exporters.dead_letter to keep such results"
 
 
 class ExportQueue(Exporter):
@@ -263,7 +265,8 @@ class ExportQueue(Exporter):
         """Write the refused results down, or all of the batch where the endpoint gives only the number of those it rejected."""
         reason = reason or "partial success"
         if result.status != "unsupported":  # that is logged when it begins
-            self._warnings.say("refused", "%d results were refused by %s permanently (%s)", number, self.name, reason)
+            text = "%s were refused by %s permanently (%s); check its endpoint, headers and limits"
+            self._warnings.say("refused", text, plural(number, "result"), self.name, reason)
         if self._dead is None:
             self._counters.add("results.dropped", number, exporter=self.name)
             return True
@@ -339,7 +342,9 @@ class ExportQueue(Exporter):
         if not left:
             return
         reason = self._last_failure or "no time"
-        self._warnings.say("left", "%s did not deliver %d results before the end (%s)", self.name, left, reason)
+        what = plural(left, "result")
+        fate = _LOST if self._dead is None else "kept in the dead-letter file"
+        self._warnings.say("left", "%s did not deliver %s before the end (%s); %s", self.name, what, reason, fate)
         self._counters.add("results.export_failed", left, exporter=self.name)
         if self._dead is not None:
             with suppress(OSError):

@@ -110,7 +110,8 @@ _MISSING: Final = {
     "configure a LoggerProvider with a processor (opentelemetry._logs.set_logger_provider) or pass logger_provider",
     "metrics": "no meter provider; configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or pass meter_provider",
     "spans": "no tracer provider with another processor; "
-    "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters",
+    "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
+    "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}",
 }
 _SHUT_DOWN: Final = (
     "the provider was shut down; "

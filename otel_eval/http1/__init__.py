@@ -1,8 +1,8 @@
 """HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
 
-What one server repairs and another does not is how a request is smuggled in the body of the one before it. So lines end in CRLF,
-nothing is folded, and the headers that define where a body ends, what it is and who sent it appear once. A body is read by length
-or by chunks, never beyond a limit, and memory is reserved before bytes are read.
+A request can be smuggled in the body of another one where two servers repair malformed requests differently. So lines must end in
+CRLF, headers must not be folded, and headers that define the end of the body, its type or its sender must not be repeated. A body
+is read by length or by chunks, never beyond a limit, and memory is reserved before bytes are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "
 
 
 class MalformedRequest(Exception):
-    """It is no request of HTTP/1, or not one that means one thing only.
+    """The request is not valid HTTP/1.1, or ambiguous.
 
     Attributes:
         code: what it is answered.
@@ -54,11 +54,11 @@ class RequestHead(NamedTuple):
 
 
 def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
-    """The request that begins with this line.
+    """Read the head of the request whose first line this is.
 
     Raises:
-        MalformedRequest: it cannot be taken.
-        ConnectionError: it has no end.
+        MalformedRequest: the head is not valid HTTP/1.1, with the status to answer.
+        ConnectionError: the connection was closed before the head was complete.
     """
     if line == b"\r\n":  # some clients end a body so; one is forgiven
         line = _next(stream)
@@ -66,9 +66,9 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
         raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
     found = _REQUEST_LINE.fullmatch(line)
     if not found:
-        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
+        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "the first line is not a request line of HTTP/1")
     if found[3] != b"1":
-        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are supported")
     version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
     headers = _headers(stream)
     _unambiguous(headers, version)
@@ -79,7 +79,7 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
 def _next(stream: BufferedIOBase, most: int = _LONGEST + 1) -> bytes:
     line = stream.readline(most)
     if not line:
-        raise ConnectionError("the sender went away")
+        raise ConnectionError("the client closed the connection")
     return line
 
 
@@ -157,7 +157,7 @@ def _length(values: list[str]) -> int:
 def _exactly(stream: BufferedIOBase, size: int) -> bytes:
     body = stream.read(size)
     if len(body) < size:
-        raise ConnectionError("the sender went away")
+        raise ConnectionError("the client closed the connection")
     return body
 
 

@@ -232,7 +232,7 @@ class AsyncEvaluator:
             stamp = replace(report.stamp, at_ns=time.time_ns())
             self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
         except Exception as error:  # noqa: BLE001 - a report that cannot leave must not end the loop
-            _log.warning("a late result could not be emitted: %s", type(error).__name__)
+            _log.warning("an asynchronous result could not be exported: %s", type(error).__name__)
 
     # --------------------------------------------------------------------- end
 

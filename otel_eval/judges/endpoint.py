@@ -84,7 +84,7 @@ class RateLimiter:
         now = time.monotonic()
         pause_s = self._paused_until - now
         if pause_s > _LONGEST_S:
-            raise JudgeError("judge_rate_limited", "the judge asked for a longer pause than is waited for")
+            raise JudgeError("judge_rate_limited", "the endpoint asked for a delay of more than a minute")
         if self._begun is None or len(self._begun) < (self._begun.maxlen or 0):
             return pause_s
         return max(pause_s, self._begun[0] + self._window_s - now)
@@ -187,7 +187,7 @@ def text_of(completion: Mapping[str, Any]) -> str:
     if refusal:
         raise JudgeError("judge_refused", "the model refused to judge")
     if finish == "length":
-        raise JudgeError("judge_truncated", "the judge's answer was cut off at its longest (finish_reason: length)")
+        raise JudgeError("judge_truncated", "the judge's answer was cut off (finish_reason: length)")
     if not isinstance(text, str) or len(text) > _MOST_TEXT:
         raise JudgeError("judge_malformed", "the judge's response has no text, or one that is too long")
     return text

@@ -248,7 +248,7 @@ class BaseScorer:
 
     @property
     def reads_calls(self) -> bool:
-        """Whether it has no result where the instrumentation records no tool calls."""
+        """Whether it reads tool calls, so that it is skipped where the calls are unknown."""
         return self._requires.calls
 
     @property

@@ -38,7 +38,7 @@ _EXAMPLE: Final = "write a mapping, e.g. {type: tool_errors}; register a functio
 
 
 def create_scorer(spec: Mapping[str, Any]) -> Scorer:
-    """The scorer that a specification describes: its `type`, the parameters common to all, and its own.
+    """Build a scorer from its specification: a mapping of `type`, parameters common to all scorers, and parameters of the type.
 
     Raises:
         ConfigError: it cannot be used; one line names the key, the value, what would be right and the remedy.

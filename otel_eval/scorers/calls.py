@@ -42,7 +42,7 @@ class Matching(BaseScorer):
         expected: what should have been called, see [Expectations](#expectations); required unless there is a `reference`.
         reference: a run's own expectation, see [References](#references); it replaces `expected`.
         concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
-        include_content: `true` lets arguments and results into explanation and details.
+        include_content: `true` includes arguments and results in explanation and details.
     """
 
     expected: Expectation | None = None
@@ -286,7 +286,9 @@ class ToolCallOutput(Matching):
 @scorer("trajectory_match")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryMatch(Matching):
-    """The general form: any match, any measure, arguments and results wherever the expectation names them. 1 is best.
+    """How well the calls match the expected ones, with a match and a measure of your choice. 1 is best.
+
+    Arguments and results are compared wherever the expectation names them.
 
     Weight of the alignment by `measure`, range 0-1. `missing: forbid` asks for a superset of what is expected, `extra: forbid`
     for a subset: a forbidden call gives 0. Details: as `execution_order`. Skipped: a same-named call did not record what the

@@ -94,7 +94,7 @@ def _meant(sign: Any) -> str:
 @scorer("tool_call_count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallCount(BaseScorer):
-    """Share of tools that were called as often as they should. 1 is best, range 0-1.
+    """Share of tools that were called as often as required. 1 is best, range 0-1.
 
     Criteria that hold / criteria. A tool that was never called counts 0; tools without a criterion are ignored. Skipped for the
     common reasons only. Details: `tools`, per tool `actual`, `operator`, `expected`, `score`.
@@ -216,8 +216,8 @@ class StepEfficiency(BaseScorer):
     """How far a run stayed within its budgets. 1 (within all) is best, range 0-1.
 
     Product of min(1, budget / used) over the budgets given, at least one. Details: `used` and `budget` for each. Skipped:
-    tokens have a budget and some model call recorded none; model calls have one and the instrumentation records none; calls
-    have one and are unknown.
+    `max_tokens` is given and some model call recorded no tokens; `max_model_calls` is given and the instrumentation records no
+    model calls; `max_calls` is given and the calls are unknown.
 
     Attributes:
         max_calls: budget of tool calls.
@@ -247,7 +247,7 @@ class StepEfficiency(BaseScorer):
             raise ConfigError("max_calls: missing; give at least one of max_calls, max_model_calls and max_tokens")
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Multiply what each budget leaves."""
+        """Multiply budget / used of each budget that is exceeded."""
         value, details, over = 1.0, {}, []
         for noun, budget, used in self._budgets(trajectory):
             if used is None:

@@ -1,8 +1,8 @@
-"""What a judge is to a scorer: prompts are built here, and answers are checked before they count.
+"""Builds the prompts for judges, and checks their answers.
 
-What was recorded may have been written to mislead a judge: it stands apart as JSON that cannot close the block it is in, and
-the judge is instructed to treat it as data. A judge that is down, or whose answer has another form, gives an outcome of its own
-and never a score. Endpoints and names are resolved by the layers above.
+Recorded values may have been written to mislead a judge: they are in a block of JSON that they cannot close, and the judge is
+instructed to treat them as data. A judge that is down, or whose answer has another form, makes the scorer fail and never gives a
+score. The layers above resolve endpoints and names.
 """
 
 from __future__ import annotations
@@ -257,12 +257,12 @@ _LONGEST_EXPLANATION: Final = 2000  # characters of a judge's explanation
 
 
 def failed(error: Exception, details: Mapping[str, Any] | None = None, where: str = "") -> Skipped | Failed:
-    """The outcome where a judge gave no answer.
+    """The outcome of a scorer whose judge raised an error. The HTTP status goes into the details, because it quotes no content.
 
     Args:
-        error: what was raised instead.
-        details: of the outcome.
-        where: the beginning of its text.
+        error: what the judge raised.
+        details: further details of the outcome.
+        where: the beginning of the outcome's text.
     """
     outcome = error.outcome if isinstance(error, NoScore | JudgeError) else failed_from(error)
     return prefixed(outcome, where, {**(details or {}), **outcome.details})
@@ -283,7 +283,7 @@ async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingScorer(BaseScorer):
-    """Base of the scorers that ask judges, or may do so, in the frame of every built-in scorer."""
+    """Base class of the built-in scorers that call judges: `opinion` is awaited in place of `find`."""
 
     @property
     def asynchronous(self) -> bool:
@@ -323,7 +323,7 @@ class JudgeScorer(AskingScorer):
         judge: a name of `judges`, an endpoint, a coroutine function or its path ([judges.md](../how-to/judges.md)).
         prompt: replaces the instruction to the judge; what was recorded and the form of the answer are always added.
         sample: the share of traces that are scored, chosen by trace id; the others get no result.
-        include_content: `true` lets what the judge wrote into explanation and details.
+        include_content: `true` includes the judge's text in explanation and details.
     """
 
     default_threshold: ClassVar[float] = 0.5  # a judge's score is an estimate

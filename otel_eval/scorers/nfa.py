@@ -1,7 +1,7 @@
 """Regular patterns over names as nondeterministic automata (NFA), and the fewest edits that make a trajectory fit one.
 
 The edits are insertions and deletions of single calls; the search is dynamic programming over (calls consumed, state), with
-Dijkstra for insertions, so the answer is exact. Of the nearest words the longest is taken.
+Dijkstra for insertions, so the answer is exact. If several words are equally near, the longest counts.
 """
 
 from __future__ import annotations

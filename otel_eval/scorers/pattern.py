@@ -172,17 +172,18 @@ def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most:
 @scorer("trajectory_pattern")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryPattern(BaseScorer):
-    """How near the calls are to a pattern. 1 (they fit it) is best, range 0-1.
+    """How close the calls are to a pattern. 1 (they match it) is best, range 0-1.
 
-    1 - fewest insertions and deletions that make the calls fit / (calls + length of the word they become); of the nearest words
-    the longest. Parallel calls may come in any order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many
-    different calls ran in parallel that not every order can be tried.
+    1 - edits / (calls + length): the edits are the fewest insertions and deletions of calls that make them match the pattern,
+    and the length is the number of calls after that; if several ways take equally few edits, the one with the greatest length
+    counts. Parallel calls may come in any order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many different
+    calls ran in parallel that not every order can be tried.
 
     Attributes:
         pattern: a tool's name; a list or `sequence`, in order; `any_order` (up to 10, each once); `choice`, one of them;
             `optional`; `repeat` with `min` (0) and `max` (none).
         concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
-        include_content: accepted as by every matching scorer; names have no content.
+        include_content: accepted as in every matching scorer, without effect, because names are not content.
 
     Example:
         {type: trajectory_pattern, pattern: [search, {repeat: open, min: 1}, {optional: save}]}

@@ -1,7 +1,6 @@
-"""What a run recorded: how long it or its tools took, whether calls or steps have the required fields, and labels.
+"""Scorers of values that a run recorded: durations, required fields of calls or steps, and labels.
 
-Times are nanoseconds in and milliseconds out. How labels are distributed is counted over runs, in a window that the caller
-decides.
+Times are read in nanoseconds and shown in milliseconds. The caller decides over which runs the distribution of labels is counted.
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ class TrajectoryStructure(BaseScorer):
             return Skipped("no tool call")
         silent = next((key for key in self.required if _is_silent(trajectory.calls, key)), None)
         if silent is not None:
-            return Skipped(f"{silent} not recorded of any call", reason="not_recorded")
+            return Skipped(f"no call recorded {silent}", reason="not_recorded")
         errors: list[dict[str, Any]] = []
         for position, call in enumerate(trajectory.calls):
             missing = [key for key in self.required if not _has(call, key)]
@@ -259,7 +258,7 @@ RECORDED: Final = "recorded for the distribution"
 @scorer("label_distribution")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDistribution(BaseScorer):
-    """Records each run's label; what counts is the distribution over many runs, see `summarize`.
+    """Records a label of each run, so that `summarize` can count how often each label occurs in many runs.
 
     Always skipped (*recorded for the distribution*), which never counts as a failure; `details.label` is the label as text,
     missing where none was recorded. `otel_eval.scorers.summarize(results)` gives `labels` (sorted), `counts`, `fractions` and

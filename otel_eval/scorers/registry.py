@@ -1,4 +1,4 @@
-"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. A name is taken once."""
+"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. Each name is registered once."""
 
 from __future__ import annotations
 
@@ -135,12 +135,12 @@ def unused_entry_points() -> list[str]:
 
 
 def list_scorers() -> list[str]:
-    """The names of all scorers, sorted: built in, registered, and installed by other packages."""
+    """Return the names of all scorers, sorted: built in, registered, and installed by other packages."""
     return sorted({*_registered, *entry_points_of(GROUP)})
 
 
 def get_scorer(name: str) -> Any:
-    """The class or function registered under a name or alias.
+    """Return the class or function that is registered under a name or alias.
 
     Raises:
         KeyError: there is none; the message lists what exists.

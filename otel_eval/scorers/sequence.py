@@ -200,7 +200,7 @@ class IdenticalCalls(BaseScorer):
 @scorer("redundant_calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedundantCalls(IdenticalCalls):
-    """How few calls repeat an identical earlier one. 1 (none does) is best, range 0-1.
+    """Share of calls that do not repeat an identical earlier one. 1 (none repeats one) is best, range 0-1.
 
     1 - repeated calls / calls; identical are calls of one tool with equal arguments. Details: `repeated` [[position, first
     position], …]. Skipped: no call; some arguments were not recorded.
@@ -238,7 +238,7 @@ class _Repetition(NamedTuple):
 @scorer("loop_detection")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDetection(IdenticalCalls):
-    """Whether a run goes round in circles: 1 (good) if not, 0 if so.
+    """Whether a run is free of loops. 1 (no loop) is best, 0 if the same calls are repeated too often in a row.
 
     0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in a row; identical as for
     `redundant_calls`. Details: `loops` [{first, length, times, tools}], the most repeated of each length. Skipped: the names

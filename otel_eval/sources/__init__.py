@@ -1,7 +1,7 @@
-"""Where spans come from: a process, a wire, files. Here is what receivers have in common; each package inside stands alone.
+"""Where spans come from: the process itself, OTLP requests, Kafka, and files. The packages inside do not import one another.
 
-OTLP over gRPC and HTTP and the Kafka receiver bring batches of spans to a consumer or pipelines while they run. Stored files are
-read as batches of the same kind when they are asked for.
+This module has the interface of sources that run: OTLP over gRPC and HTTP, and Kafka. They pass batches of spans to a consumer or
+to pipelines. Stored files are read as batches of the same kind, on demand.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Consumer(Protocol):
 
 
 class Source(Protocol):
-    """Brings spans from `start` to `stop`."""
+    """Receives spans from outside, from `start` to `stop`, and passes them to the pipeline."""
 
     @property
     def is_open(self) -> bool:
-        """Whether spans are taken."""
+        """Whether spans are accepted."""
 
     def start(self) -> object:
-        """Begin."""
+        """Begin to receive spans."""
 
     def stop(self, timeout_s: float) -> None:
-        """Take nothing more."""
+        """Accept no more spans."""
 
     def close(self, timeout_s: float) -> None:
         """After the last results were delivered: acknowledge what is delivered, and release connections."""
 
     def counts(self) -> Mapping[str, Any]:
-        """What it counted."""
+        """Counters for `/status` and self-metrics."""

@@ -59,7 +59,7 @@ class DirectoryLock:
         segments = sorted((int(match[1]), path) for match, path in found if match)
         for _, path in segments:
             if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be waited for, a link may lead anywhere
-                raise ConfigError(f"{_KEY}: {str(path)!r} is no file; remove it, it is not ours")
+                raise ConfigError(f"{_KEY}: {str(path)!r} is not a file; remove it, or name another directory")
         return segments
 
     def segment(self, number: int) -> Path:

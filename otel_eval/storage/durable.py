@@ -1,8 +1,8 @@
-"""What the receiver acknowledged, decided and delivered, kept on disk.
+"""Writes to the journal what the receiver acknowledged, decided and delivered.
 
-Knows the journal and what each event of the pipeline is there; decides nothing about traces. Nothing raises here but
-`Overloaded` towards a sender: a disk that cannot be written stops intake and evaluation, not the process. A long-open trace is
-journaled again, so that a single run that waits for a human approval does not keep the segments that follow its first span.
+It makes no decisions about traces. The only exception it raises is `Overloaded`, for clients: a disk that cannot be written stops
+intake and evaluation, not the process. A trace that is open for long is journaled again, so that a run that waits for a human
+approval does not keep all segments since its first span.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class RecordedAttempts:
             yield from ([each] for each in batch) if alone else [batch]
 
     def begin(self, trace: ClosedTrace) -> Crashes:
-        """Record that the evaluation of a trace begins; how often the process crashed during it before."""
+        """Record that the evaluation of a trace begins; returns how often the process crashed while evaluating it."""
         durable = self._in_progress.rebooted and trace.trace_id in self._recovered
         self._in_progress.begin(_PIPELINE, _key(trace), durable=durable)
         return self._crashes(trace)

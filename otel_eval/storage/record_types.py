@@ -282,10 +282,10 @@ def is_forwarded(payload: bytes) -> bool:
 
 
 def origin_of(payload: bytes) -> RawRequest:
-    """The request of a record.
+    """The request that a record of the journal holds.
 
     Raises:
-        KeyError: this version does not know such requests.
+        KeyError: the record is of a kind that this version does not know.
     """
     return RawRequest(_SIGNALS[payload[0] & ~_IS_FORWARDED], payload[1:])
 

@@ -1,7 +1,7 @@
-"""After a restart: restores the trace buffer from the journal, and asks again for results that come later and had not come.
+"""Recovery after a restart: restores the trace buffer from the journal, and requests pending asynchronous results again.
 
-Records are replayed in their order, so that the buffer ends as it was; results that were exported are not exported again.
-Clocks start anew: an open trace waits from now on, because its spans may have been waiting for this process.
+Records are replayed in their order, so that the buffer has the same content as before; exported results are not exported again.
+The waits of open traces start again, because clients may have been waiting for this process.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Recovery:
         if self._unreadable:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
         if damaged := self.durable.journal.recovery.damaged:
-            _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
+            _log.warning("storage.directory: %d damaged places were skipped; what was recorded there is lost", damaged)
         for each in fields(buffer.counts):  # these count what comes from now on
             setattr(buffer.counts, each.name, 0)
         exporters_of = self.durable.segment_refs.unacknowledged_by
@@ -259,7 +259,7 @@ class PendingResults:
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process ends
         trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
-        _log.warning("results of trace %s are not waited for again: %s; they are failed and %s", trace_id, WHY, where)
+        _log.warning("asynchronous results of trace %s are not requested again: %s; they are failed and %s", trace_id, WHY, where)
         if not aside:
             self.emit(failed)
 

@@ -169,7 +169,7 @@ MAX_ENCLOSING: Final = 64
 
 @dataclass(slots=True)
 class ClassifiedTrace:
-    """A trace, read as far as every run needs it.
+    """The spans of a trace with their kinds and their nearest relevant ancestors: what all runs of the trace share.
 
     Attributes (lists are by place in the tree):
         kinds: what each span is.

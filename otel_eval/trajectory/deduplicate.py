@@ -1,4 +1,4 @@
-"""Which tool spans describe one and the same call.
+"""Merges tool spans that describe the same call.
 
 Two rules, and nothing else ever merges spans, so every attempt that left a span of its own stays a call:
 

@@ -60,7 +60,7 @@ class SpanMessages:
         self._others.append(read)
 
     def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
-        """The requests from before the span, and the results that came back."""
+        """The tool requests that the messages repeat from before the span, and the results of tools in them."""
         if self._history is None:
             earlier: list[ToolRequest] = []
             results: list[ToolResult] = []
@@ -145,7 +145,7 @@ class AgentMessages:
         return self.by_id.get(call_id) or self.history().earlier.get(call_id)
 
     def history(self) -> History:
-        """What the spans hold beside the requests."""
+        """Requests made before the spans, and results of tools, from the spans' messages."""
         if self._history is None:
             self._history = history_of(self.spans, self.steps)
         return self._history
@@ -155,7 +155,7 @@ class AgentMessages:
 
 
 def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps) -> AgentMessages:
-    """What an agent's model spans and its own span hold, together.
+    """Join the messages of an agent's model spans and of its own span.
 
     Args:
         models: the messages of the model spans, in order of time.

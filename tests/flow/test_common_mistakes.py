@@ -110,7 +110,7 @@ agent(trace.get_tracer("app"), "search").end()
     assert rows == []
     assert only_line(stderr) == (
         "nothing was evaluated before the end: no evaluation matched any of 1 run: 'policy' matches service 'shpo'; "
-        "the runs are service 'shop' agent 'helper' span 'invoke_agent helper' (1)"
+        "the runs are service 'shop' agent 'helper' span 'invoke_agent helper' (1); correct match in the configuration"
     )
 
 
@@ -247,7 +247,9 @@ agent(trace.get_tracer("app"), "search").end()
     )
     assert rows == []
     refused = f"UNAVAILABLE: ipv4:127.0.0.1:{port}: Failed to connect to remote host: Connection refused"
-    assert only_line(stderr) == f"otlp.logs did not deliver 2 results before the end ({refused})"
+    assert only_line(stderr) == (
+        f"otlp.logs did not deliver 2 results before the end ({refused}); lost; name exporters.dead_letter to keep such results"
+    )
 
 
 @pytest.mark.parametrize("console", [False, True], ids=["nothing else", "a span exporter"])
@@ -272,8 +274,26 @@ agent(trace.get_tracer("app")).end()
     else:
         assert only_line(stderr) == (
             "scores cannot be sent as spans: there is no tracer provider with another processor; "
-            "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters"
+            "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
+            "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}"
         )
+
+
+def test_the_only_span_never_ends(tmp_path: Path):
+    """Nothing arrived, but not because of the provider."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+span = agent(trace.get_tracer("app"))
+""",
+        cwd=tmp_path,
+    )
+    assert rows == []
+    assert only_line(stderr) == (
+        "nothing was evaluated before the end: no span arrived; spans started, but none has ended; "
+        "a run is evaluated when its own span has ended"
+    )
 
 
 def test_the_root_never_ends(tmp_path: Path):

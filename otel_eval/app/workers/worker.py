@@ -1,4 +1,4 @@
-"""A worker process, at both ends: the server without listeners, and what keeps it running in the front.
+"""A worker process: the server without listeners that runs in it, and the supervisor in the front that restarts it.
 
 The front calls methods of the worker over connections. A worker gets its end of each connection as a descriptor over its control
 socket: there is no address that another process could connect to.
@@ -203,11 +203,11 @@ class WorkerProcess:
 
 
 class SupervisedWorker:
-    """One place of a worker, and the process that fills it.
+    """Keeps one worker process running: starts it, and starts it again when it ends.
 
     Args:
-        number: from 1.
-        config: this worker's own.
+        number: of the worker, from 1.
+        config: of this worker, with its share of the limits.
         instance: `service.instance.id` of its metrics.
         prepare: sets up logging in the process.
     """
@@ -238,7 +238,7 @@ class SupervisedWorker:
         """
         process = self._ready
         if process is None:
-            raise Overloaded(f"worker {self.number} does not run now; retry later")
+            raise Overloaded(f"worker {self.number} is not running; retry later")
         return process.begin(_PART_S, "take", transport, signal, body)
 
     # ------------------------------------------------------------------ life

@@ -1,4 +1,4 @@
-"""Which expected and actual calls agree, and how much each pair weighs, where equal words do not decide.
+"""Computes the weight of each pair of an expected and an actual call whose arguments or results are compared.
 
 `subset` and `superset` intersect the sets of calls that have each key with its value; only `overlap` weighs different calls
 pair by pair, each pair of different arguments once.

@@ -93,6 +93,8 @@ def calls(*fields: str) -> Callable[[str, Any], Expectation]:
 
 
 def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wanted: str, example: str) -> Expectation:
+    if isinstance(value, Mapping) and "dataset" in value:
+        raise ConfigError(f"{key}: names a dataset; write it as reference: {{dataset: cases.jsonl, key: test.case.id}}")
     if isinstance(value, Mapping):
         value = [value]  # a single call
     if not _is_list(value):
@@ -110,7 +112,7 @@ def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[E
     if not _is_list(entry):
         return [read(key, entry)]
     if not entry:
-        raise invalid_value(key, entry, "a batch of calls", "name at least one call or leave the batch out")
+        raise invalid_value(key, entry, "a group of calls", "name at least one call or leave the group out")
     return collect_errors(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
 
 

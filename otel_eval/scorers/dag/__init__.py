@@ -65,8 +65,8 @@ class Dag(AskingScorer):
         root: the node, or nodes, to begin with.
         judge: the judge of nodes with `instructions` or `criteria`, see [judges.md](../how-to/judges.md).
         reference: what `reference` stands for, see [References](#references).
-        sample: where judges are asked: the share of traces that they are asked about.
-        include_content: `true` lets the reasons of judges into explanation and details.
+        sample: in a tree with judges: the share of traces that are scored, chosen by trace id.
+        include_content: `true` includes the judges' reasons in explanation and details.
 
     Example:
         type: dag

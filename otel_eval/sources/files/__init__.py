@@ -10,6 +10,9 @@ from otel_eval.otlp.protobuf import SpanBatch
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes, unpacked, of what has to be read as one piece."""
 
+FORMATS: Final = "give OTLP (JSON, JSON Lines or protobuf), or Jaeger or Tempo JSON, each optionally gzipped"
+"""What a file may be, for messages."""
+
 PIECE: Final = 1024 * 1024
 """Bytes that are read at one time."""
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files import MAX_DOCUMENT, Notify, placed
+from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, Notify, placed
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {
@@ -27,6 +27,7 @@ _GROUPS: Final = {
 """Keys of lists of groups, and what OTLP/JSON calls them."""
 
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
+_OF_RESULTS: Final = frozenset({"evaluation", "scorer", "outcome"})  # keys of each line of `exporters: jsonl`
 Read = Callable[[Notify], Iterator[SpanBatch]]
 """Reads what is at a cursor."""
 
@@ -238,7 +239,9 @@ def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
     elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
         raise InputError(f"{wrong}: expected a list")
     elif document.keys().isdisjoint((*_GROUPS, *_METRIC_GROUPS)):
-        raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
+        if document.keys() >= _OF_RESULTS:
+            raise InputError("results of otel-eval, not traces; `otel-eval merge` reads them")
+        raise InputError(f"JSON, but not a trace; {FORMATS}")
 
 
 def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> Iterator[SpanBatch]:

@@ -26,7 +26,7 @@ from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
-from otel_eval.sources.files import MAX_DOCUMENT, PIECE, Gap, Notify, placed
+from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, PIECE, Gap, Notify, placed
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.translation import frame_console, is_console
 from otel_eval.wire import read_varint
@@ -116,6 +116,7 @@ class _Unzipped(gzip.GzipFile):
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
 _START: Final = 64
 _HELD: Final = 100
+_FLUSH: Final = "check that the traced program ran and flushed its exporter"
 _NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
 
 
@@ -160,7 +161,7 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
     if not problems.used:
-        raise InputError(f"{name}: {next(iter(problems.held), 'holds no spans')}")
+        raise InputError(f"{name}: {next(iter(problems.held), f'holds no spans; {_FLUSH}')}")
 
 
 class _SkippedParts:
@@ -189,7 +190,7 @@ class _SkippedParts:
 def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) -> Iterator[SpanBatch]:
     head = stream.peek(HEAD)
     if not head:
-        raise InputError("is empty")
+        raise InputError(f"is empty; {_FLUSH}")
     if is_console(head):
         return frame_console(stream, on_problem, on_notice)
     if not _may_be_text(head):
@@ -291,7 +292,7 @@ def frame_binary(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[Span
             return iter((whole,))
     batches = list(frame_row(io.BytesIO(data), on_problem))
     if not any(map(_has_items, batches)):
-        raise InputError("no trace file of a known format, or one that was cut")
+        raise InputError(f"is not a complete file of traces; {FORMATS}")
     return iter(batches)
 
 
@@ -324,7 +325,7 @@ def starts_with_message(head: bytes) -> bool:
 
 
 def frame_row(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Messages that each follow their length, one by one, up to one that is not there whole."""
+    """Read length-delimited messages, up to the first incomplete one."""
     for number, (size, part) in enumerate(_delimited(stream), 1):
         if not size or len(part) < size:
             on_problem(f"message {number}: it is cut or has no length; nothing after it was read")

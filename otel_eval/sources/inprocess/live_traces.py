@@ -21,15 +21,15 @@ class InProcessLimits(Limits):
     """What may be held in a process; times of waiting do not count here, as the SDK says when a span ends.
 
     Attributes:
-        max_traces: open traces; beyond it the oldest is given over as `overflow`.
-        max_spans_per_trace: further spans of that trace are dropped, counted, and it is given over as `overflow`.
-        max_bytes_per_trace: of spans of one trace that have ended; beyond it they are given over as `overflow`, and further
+        max_traces: open traces; beyond it the oldest is handed over as `overflow`.
+        max_spans_per_trace: further spans of that trace are dropped, counted, and it is handed over as `overflow`.
+        max_bytes_per_trace: of spans of one trace that have ended; beyond it they are handed over as `overflow`, and further
             spans of the trace are dropped and counted.
-        max_bytes: of all spans of open traces; beyond it what has ended of the oldest traces is given over as `overflow`.
-        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
+        max_bytes: of all spans of open traces; beyond it what has ended of the oldest traces is handed over as `overflow`.
+        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are handed over as `overflow`.
         max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
-        idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
-        max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
+        idle_s: a trace without a span started or ended for so long is handed over as `idle`; what it has open stays known.
+        max_age_s: a trace open for so long, or since spans of it were handed over, is handed over as `aged` and forgotten.
     """
 
     max_spans: int = 1_000_000

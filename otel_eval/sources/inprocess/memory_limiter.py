@@ -1,4 +1,4 @@
-"""Keeps what a process holds of its spans within `max_bytes` and `max_bytes_per_trace`."""
+"""Keeps the spans that a process holds within `max_bytes` and `max_bytes_per_trace`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DROPPED: Final = (
 
 
 class SpanMemoryLimiter:
-    """Measures spans that have ended, each once, and gives over traces early where they hold too many bytes.
+    """Measures spans that have ended, each once, and hands over traces early where they hold too many bytes.
 
     `look` runs on a thread of its own: spans ended on another thread do not wait for it, and it does not wait for scorers.
 
@@ -41,7 +41,7 @@ class SpanMemoryLimiter:
         self.held_bytes = 0  # of open traces and of spans that wait for the worker, when they were measured last
 
     def look(self) -> None:
-        """Measure what is new and give over what is beyond a limit. Linear in what is new, and 0.3 µs for each open trace."""
+        """Measure what is new and hand over what is beyond a limit. Linear in what is new, and 0.3 µs for each open trace."""
         now, entries = time.monotonic(), self._recorder.entries()
         self._spans = self._bytes = 0
         for entry in entries:
@@ -95,7 +95,7 @@ class SpanMemoryLimiter:
                 self._recorder.ask(entry)
 
     def _relieve(self, entries: list[LiveTrace]) -> None:
-        """Give over what has ended of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
+        """Hand over what has ended of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
         most, held = self._limits.max_bytes, sum(map(_held, entries))
         if held > most:
             self._warnings.once("early", _EARLY, most, _REMEDY)

@@ -137,7 +137,7 @@ class Recorder:
         return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._room))
 
     def evict(self, entry: LiveTrace) -> None:
-        """Give over a trace before its end, because of a limit, and forget it."""
+        """Hand over a trace before its end, because of a limit, and forget it."""
         with self._lock:
             if not entry.closed:
                 self.counts["traces_evicted"] += 1
@@ -156,7 +156,7 @@ class Recorder:
         self._many()
 
     def _stray(self, span: ReadableSpan) -> None:
-        """The end of a span whose start we did not see, or whose trace was given over while it was open."""
+        """The end of a span whose start we did not see, or whose trace was handed over while it was open."""
         if not is_relevant(span):
             return
         if self._down:
@@ -165,7 +165,7 @@ class Recorder:
             return
         self._began(span)
         trace_id = span.context[0]
-        if (span.start_time or 0) >= self._since_ns:  # begun under our eyes, so its trace was given over: it is late
+        if (span.start_time or 0) >= self._since_ns:  # begun under our eyes, so its trace was handed over: it is late
             with self._lock:
                 self._hand(EndedSpans(trace_id, [span], "closed"))
             return
@@ -266,7 +266,7 @@ class Recorder:
             return self._leave(entry, "closed") if entry.closed else None
 
     def close(self, entry: LiveTrace, why: str) -> None:
-        """Give over a trace whatever it has open, and forget it; what ends later is late."""
+        """Hand over a trace whatever it has open, and forget it; what ends later is late."""
         with self._lock:
             if not entry.closed:
                 entry.closed = True
@@ -295,7 +295,7 @@ class Recorder:
             self._queue(handed)
 
     def sweep(self, now: float) -> None:
-        """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
+        """Hand over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
         entries = self.entries()
         for entry in entries:
             self._sweep(entry, now)
@@ -320,7 +320,7 @@ class Recorder:
                 self._hand(self._drawn(entry, "idle"))
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
-        """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
+        """Hand over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
         ended = entry.spans.copy()
         if entry.early or entry.cut or len(ended) == entry.looked:
             return
@@ -363,27 +363,27 @@ class Recorder:
                 self.waiting_bytes += size if item.counted else 0
 
     def ask(self, entry: LiveTrace) -> None:
-        """Have what has ended of a trace given over as "detached" if it can be, without waiting for the next sweep."""
+        """Have what has ended of a trace handed over as "detached" if it can be, because of its bytes."""
         if not entry.asked and len(entry.spans) != entry.looked:
             entry.asked = True
             self._put(entry)
 
     def give_over(self, entry: LiveTrace) -> None:
-        """Give over what has ended of a trace, because of `max_bytes`; what is open stays known."""
+        """Hand over what has ended of a trace, because of `max_bytes`; what is open stays known."""
         with self._lock:
             if entry.spans and not entry.closed and not entry.queued:
                 self.counts["traces_evicted"] += 1
                 self._hand(self._drawn(entry, "overflow"))
 
     def cut_off(self, entry: LiveTrace) -> None:
-        """Give over what has ended of a trace, because of `max_bytes_per_trace`; its further spans are dropped."""
+        """Hand over what has ended of a trace, because of `max_bytes_per_trace`; its further spans are dropped."""
         with self._lock:
             if not entry.closed and not entry.queued:
                 entry.cut, entry.room = True, -1
                 self._hand(self._drawn(entry, "overflow"))
 
     def shut(self) -> None:
-        """Give over all that is open and take nothing more."""
+        """Hand over all that is open and take nothing more."""
         self._down = True
         for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")

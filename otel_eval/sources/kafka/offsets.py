@@ -3,12 +3,12 @@
 The watermark is the first offset of any trace that is not finished, which means evaluated with all its results delivered. A new
 owner that begins there reads every unfinished trace from its first record.
 
-A trace that is finished may still get late spans behind the watermark. The new owner has no record of the trace, would take
-them for a whole one and give its result another content under the same id. Therefore it reads the ids of a margin before the
-watermark first: they belong to finished traces, and it drops their records. The margin is a length of record time. It is longer
-if a finished trace has records on both sides of the watermark, and begins no later than that trace. It has to be handed on: an
-owner that commits shortly after a handover has itself read little but the former owner's margin. So where the margin begins is
-written into the metadata of each commit.
+Late spans of a finished trace may come after the watermark. A new owner does not know that trace: it would take them for a whole
+trace and give its result another content under the same id. Therefore it first reads the trace ids of a margin before the
+watermark, and drops later records of these finished traces. The margin is a length of record time. If a finished trace has
+records on both sides of the watermark, the margin begins no later than that trace. The start of the margin is written into the
+metadata of each commit, because an owner that commits shortly after a handover has itself read little but the former owner's
+margin.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ _WHY: Final = {
 
 
 class RecordClock:
-    """Seconds, which never go back: the greatest record time, and from there on the time in which nothing arrived.
+    """A clock in record time: the greatest time of a record so far, plus the time since then in which no record arrived.
 
-    A reader that is behind, was paused or begins again closes traces where the former reader closed them, however fast it reads.
-    A partition at whose end nothing arrives must not keep its last traces open: there wall time counts. Of a long gap
-    between two looks only half a second does, because a process that was stopped does not know what arrived meanwhile.
+    So a reader that is behind, was paused or was restarted closes traces at the same records as any other, however fast it reads.
+    At the end of a partition wall time counts, so that its last traces are closed too. Of a long gap between two calls only half
+    a second counts, because a process that was stopped does not know what arrived meanwhile.
 
     Args:
         wall: Unix seconds. Record times beyond it are wrong and count as now.
@@ -47,13 +47,13 @@ class RecordClock:
         self._now_s = 0.0
 
     def record(self, time_s: float) -> float:
-        """A record of this time was read; its time as far as it can be."""
+        """Advance to the time of a record that was read; returns that time, or now if it is missing or in the future."""
         time_s = min(time_s, self._wall()) if time_s > 0 else self._now_s or self._wall()
         self._now_s = max(self._now_s, time_s)
         return time_s
 
     def idle(self, elapsed_s: float) -> None:
-        """For so long nothing arrived although all that there was had been read."""
+        """Advance by a time in which no record arrived although all had been read."""
         if self._now_s:
             self._now_s = max(self._now_s, min(self._now_s + min(elapsed_s, _LONGEST_IDLE_S), self._wall()))
 

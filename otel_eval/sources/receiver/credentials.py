@@ -88,7 +88,7 @@ def _checked(token: str, where: str) -> str:
     if not token:
         raise ConfigError(f"{where} is unset or empty; give it a token")
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError(f"{where} holds what is no token; write one of printable ASCII without spaces")
+        raise ConfigError(f"{where} is not a token; write printable ASCII without spaces")
     return token
 
 

@@ -266,7 +266,7 @@ class DecodingHandler(ExportHandler):
         weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
         if weight > most:
             raise RequestTooLarge(
-                f"so many parts are in it that reading it would take more than {most} bytes of memory, which is the limit "
+                f"decoding the request would take more than {most} bytes of memory, which is the limit "
                 "here (receivers.otlp.max_inflight_size); send less at once"
             )
         # Reading a document in JSON takes more than evaluating what is in it, which happens later.

@@ -1,7 +1,6 @@
-"""Memory of the receiver: a budget for requests in flight, the size of the process, and what was freed given back to the system.
+"""Memory of the receiver: the limit for requests in flight, the size of the process, and returning freed memory to the system.
 
-Room is reserved before a body is read, decompressed or decoded: a request that is refused has cost nothing yet, so a flood costs
-refusals and no memory.
+Memory is reserved before a body is read, decompressed or decoded, so that a request that is refused takes none.
 
 The settings of glibc's allocator and of garbage collection make a receiver cheaper. They are for a process of its own, never set
 on import, and do nothing on platforms with another allocator.

@@ -54,7 +54,7 @@ def test_check_says_what_it_found(otel_eval: Run, config: Write) -> None:
     """One line, exit 0."""
     done = otel_eval("check", config(PASSES, FAILS))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.rstrip().endswith("valid; 1 evaluation(s), 2 scorer(s)")
+    assert done.stdout.rstrip().endswith("valid; 1 evaluation, 2 scorers")
 
 
 def test_check_suggests_only_after_where_a_rule_says_before(otel_eval: Run, config: Write) -> None:
@@ -155,7 +155,7 @@ def test_the_table_tells_each_score_and_counts(otel_eval: Run, recorded: Path, c
     """Scorer, value, outcome, reason, within 100 columns."""
     done = otel_eval("replay", recorded, "--config", config(PASSES, FAILS))
     assert ["scorer", "value", "outcome", "reason"] in [line.split() for line in done.stdout.splitlines()]
-    assert done.stdout.splitlines()[-1] == "1 run: 1 passed, 1 did not pass"
+    assert done.stdout.splitlines()[-1] == "1 run, 2 results: 1 passed, 1 did not pass"
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 

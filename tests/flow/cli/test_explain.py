@@ -87,12 +87,26 @@ def test_a_trace_without_a_run(otel_eval: Run, traced: Callable[..., Path]) -> N
     said = flat(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert "my.http 2 2 none" in said
-    assert 'ignored: no rule of a convention holds; none accepts gen_ai.operation.name="ponder"' in said
+    assert 'ignored: no rule of a convention holds; rules tested gen_ai.operation.name="ponder"' in said
     assert "2 spans of my.http match no rule; their attributes: gen_ai.operation.name, http.method" in said
     assert "no agent run: no span was recognised as an agent, a model call or a tool call." in said
     assert "under `conventions` in the configuration" in said
     assert "Attributes that rules test: " in said
     assert said.endswith("1 trace, 0 with an agent run")
+
+
+@pytest.mark.parametrize(("redact", "tool"), [([], "mine: step.kind=action"), (["--redact"], "mine: step.kind")])
+def test_a_rule_is_shown_with_all_its_conditions(
+    redact: list[str], tool: str, otel_eval: Run, traced: Callable[..., Path], config: Write
+) -> None:
+    """Also a pattern for the span's name, which is no value of the span."""
+    rules = '[{kind: agent, name: "step 1"}, {kind: tool, key: step.kind, value: action, name: "step *"}]'
+    path = config("{type: tool_errors}", more=f"conventions: [{{name: mine, rules: {rules}}}]")
+    done = otel_eval("explain", traced(("1", "", {}), ("2", "1", {"step.kind": "action"})), "--config", path, *redact)
+    said = flat(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mine: span name step 1" in said
+    assert f"{tool} and span name step *" in said
 
 
 def test_a_missing_parent(otel_eval: Run, traced: Callable[..., Path]) -> None:

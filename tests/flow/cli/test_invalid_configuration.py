@@ -25,7 +25,7 @@ TOLD = [
     "evaluations[0].scorers[1].max_ms: -1 is not a positive number",
     "evaluations[1].scorers[0].criteria.search: '=< 3' is not an operator",
     "exporters.otlp.endpoint: 'http://***@' is not a URL",
-    "exporters.otlp.headers: the value is invalid; it should be a valid mapping",
+    "exporters.otlp.headers: the value is not a mapping; write keys with values",
 ]
 
 
@@ -73,7 +73,7 @@ def test_everything_missing_that_a_valid_file_names_is_reported_at_once(otel_eva
         "receivers.otlp.protocols.grpc.tls.key_file: 'none.pem' cannot be read",
         "receivers.otlp.auth.token_env: the variable 'NO_SUCH_TOKEN' is unset",
         "receivers.otlp.auth.token_files: 'no-tokens' cannot be read",
-        "judges.main.api_key_env: 'NO_SUCH_KEY' holds no key",
+        "judges.main.api_key_env: the environment variable 'NO_SUCH_KEY' is unset or empty",
         "judges.other.api_key_file: 'nowhere' cannot be read",
     ):
         assert message in done.stderr

@@ -125,7 +125,8 @@ def test_it_ends_in_time_while_the_exporter_takes_no_scores(config: Write, recor
             _, err = process.communicate(timeout=15)
     assert process.returncode == 0
     assert without_start(err)[-2:] == [
-        "otel-eval: otlp.logs did not deliver 1 results before the end (DEADLINE_EXCEEDED)",
+        "otel-eval: otlp.logs did not deliver 1 result before the end (DEADLINE_EXCEEDED); "
+        "lost; name exporters.dead_letter to keep such results",
         "otel-eval: not all scores were computed and delivered within 10 s; some failed with timeout or are lost",
     ]
 

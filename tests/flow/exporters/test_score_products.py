@@ -308,7 +308,7 @@ LONG = "x" * 150
         (
             {"datadog": {"endpoint": "http://h", "ml_app": "a", "unscored": True}},
             {},
-            "exporters.datadog.unscored: True is invalid; it should be False",
+            "exporters.datadog.unscored: True is invalid; write False",
         ),
         ({"langfuse": {"endpoint": "http://me:pw@h"}}, {}, "exporters.langfuse.endpoint: the URL holds a user"),
         ({"mlflow": {"endpoint": "http://h", "max_wait": "soon"}}, {}, "exporters.mlflow.max_wait: 'soon' is not a duration"),

@@ -89,7 +89,7 @@ TWICE = [{"endpoint": "http://a"}, {"endpoint": "http://b"}]
         ([{"name": "a", "endpoint": "a"}], "[0].endpoint: 'a' is not a URL with a host; write e.g. http://127.0.0.1:5317"),
         (
             [{"name": "a b", "endpoint": "http://a"}],
-            "[0].name: 'a b' is invalid; String should match pattern '^[A-Za-z0-9_-]{1,100}$'",
+            "[0].name: 'a b' does not match ^[A-Za-z0-9_-]{1,100}$; write text that does",
         ),
         ([], ": the list is empty; name at least one"),
     ],

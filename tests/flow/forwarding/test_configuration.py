@@ -19,8 +19,8 @@ HERE = "http://127.0.0.1:1"
     [
         ({}, "exporters.forward.endpoint: is missing"),
         ({"endpoint": "127.0.0.1:4317"}, "exporters.forward.endpoint: '127.0.0.1:4317' is not a URL"),
-        ({"endpoint": HERE, "protocol": "http/json"}, "exporters.forward.protocol: 'http/json' is invalid; it should be "),
-        ({"endpoint": HERE, "signals": ["spans"]}, "exporters.forward.signals[0]: 'spans' is invalid; it should be "),
+        ({"endpoint": HERE, "protocol": "http/json"}, "exporters.forward.protocol: 'http/json' is invalid; write "),
+        ({"endpoint": HERE, "signals": ["spans"]}, "exporters.forward.signals[0]: 'spans' is invalid; write "),
         ({"endpoint": HERE, "signals": []}, "exporters.forward.signals: the list is empty; name at least one"),
         ({"endpoint": HERE, "tls": {"ca_file": "x.pem"}}, "is not an https:// URL"),
         ({"endpoint": "https://h", "tls": {"cert_file": "x.pem"}}, "exporters.forward.tls: cert_file is given without key_file"),

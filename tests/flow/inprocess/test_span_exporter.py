@@ -276,3 +276,17 @@ def test_a_wrong_configuration_is_refused_where_it_is_given():
     """One line that names the key."""
     with pytest.raises(ConfigError, match="evaluatoins"):
         EvalSpanExporter(Backend(), {"evaluatoins": []})
+
+
+@pytest.mark.parametrize(
+    ("inner", "more", "problem"),
+    [
+        ("eval.yaml", {}, r"^inner: 'eval\.yaml' is not a span exporter; write e\.g\. OTLPSpanExporter\(\), then config$"),
+        (None, {}, r"^inner: None is not a span exporter"),
+        (Backend(), {"max_wait": "30s"}, r"^max_wait: '30s' is not a number of seconds; write e\.g\. 30$"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_at_once(inner: Any, more: dict[str, Any], problem: str):
+    """A configuration in place of the exporter would otherwise lose every span."""
+    with pytest.raises(ConfigError, match=problem):
+        EvalSpanExporter(inner, **more)

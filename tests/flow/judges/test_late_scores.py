@@ -220,7 +220,7 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(
     assert by_scorer["tool_correctness"]["details"]["alignment"] == 1.0
     assert [row["value"] for row in rows(path) if row["outcome"] == "failed"] == [None, None]
     assert {row["details"]["http_status"] for row in rows(path) if row["outcome"] == "failed"} == {500}
-    said = "scorer careful failed: judge_unavailable (HTTP status 500); 1 so far"
+    said = "scorer careful failed: judge_unavailable (HTTP status 500); check base_url, and that the endpoint runs; 1 so far"
     assert said in [record.getMessage() for record in caplog.records]
 
 
@@ -287,5 +287,5 @@ def test_replay_prints_a_runs_scores_together(serve: Callable[..., Any], tmp_pat
     assert main(["replay", str(tmp_path / "stored.pb"), "--config", str(tmp_path / "eval.yaml")]) == 1
     printed = capsys.readouterr().out
     assert printed.count("evaluation e") == 10
-    assert "10 runs: 10 passed, 20 did not pass" in printed
+    assert "10 runs, 30 results: 10 passed, 20 did not pass" in printed
     assert endpoint.most_at_once > 1

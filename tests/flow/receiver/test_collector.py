@@ -49,8 +49,8 @@ OVER_HTTP: dict[str, tuple[tuple[str, str, str, bytes, str], int, int, str]] = {
     "another method": (("GET", "/v1/traces", PROTOBUF, b"", ""), 405, 405, ""),
     "another path": (("POST", "/v2/traces", PROTOBUF, b"", ""), 404, 404, ""),
     "broken gzip": (("POST", "/v1/traces", PROTOBUF, b"no gzip", "gzip"), 400, 400, ""),
-    "another encoding": (("POST", "/v1/traces", PROTOBUF, b"x", "br"), 415, 400, "415 says what the matter is"),
-    "too great": (("POST", "/v1/traces", PROTOBUF, bytes(25_000_000), ""), 413, 400, "the specification asks for 413"),
+    "another encoding": (("POST", "/v1/traces", PROTOBUF, b"x", "br"), 415, 400, "415 names the cause"),
+    "too large": (("POST", "/v1/traces", PROTOBUF, bytes(25_000_000), ""), 413, 400, "the specification asks for 413"),
     "a bomb": (("POST", "/v1/traces", PROTOBUF, gzip.compress(bytes(50_000_000)), "gzip"), 413, 400, "the same"),
 }
 OVER_GRPC: dict[str, tuple[tuple[str, bytes], str, str, str]] = {
@@ -59,7 +59,7 @@ OVER_GRPC: dict[str, tuple[tuple[str, bytes], str, str, str]] = {
     "no protobuf": ((TRACES, b"\xff\xff"), "INVALID_ARGUMENT", "INTERNAL", "the specification asks for INVALID_ARGUMENT"),
     "an id of zeros": ((TRACES, spans(bytes(16))), "OK", "OK", "rejected by partial success here"),
     "another method": (("/other.Service/Export", b""), "UNIMPLEMENTED", "UNIMPLEMENTED", ""),
-    "too great": ((TRACES, bytes(25_000_000)), "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", ""),
+    "too large": ((TRACES, bytes(25_000_000)), "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", ""),
 }
 LIMIT = 20 * 2**20  # the Collector's own default over HTTP
 

@@ -93,4 +93,4 @@ def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureF
     after = Durable(storage)
     Recovery(after, lambda _: None)(TraceBuffer(Limits()), 0.0)
     after.close()
-    assert "storage.directory: the disk damaged it in 1 places; what was recorded there is lost" in caplog.text
+    assert "storage.directory: 1 damaged places were skipped; what was recorded there is lost" in caplog.text

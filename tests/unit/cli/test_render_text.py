@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,17 @@ def test_a_run_shows_its_calls_in_order() -> None:
         '  0  2.0 ms  1            ok             search(q="x")',
         "  1  3.00 s  0            error Timeout  open(arguments not recorded)",
     ]
+
+
+@pytest.mark.parametrize("length", range(1, 90))
+def test_a_headline_breaks_after_a_separator_and_keeps_units_beside_their_numbers(length: int) -> None:
+    """Wherever the line is full; a longer name is broken itself."""
+    first, *more = run_block(trajectory(agent="a" * length, service="shop", start_ns=0, end_ns=18_900_000))
+    assert " ".join([first, *(line.strip() for line in more)]).endswith(
+        " · shop · 1970-01-01 00:00:00Z · 0 tool calls · 18.9 ms · complete"
+    )
+    assert all(line.startswith("    ") and not line.strip().startswith(("·", "ms")) for line in more)
+    assert all(len(line) <= WIDTH for line in (first, *more))
 
 
 def test_times_that_are_none_are_not_shown() -> None:
@@ -91,8 +103,8 @@ def test_a_long_reason_wraps_under_itself() -> None:
 
 def test_the_last_line_counts() -> None:
     """Only what there was."""
-    assert summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
-    assert summary_line([], 0) == "0 runs: no scores"
+    assert summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run, 3 results: 2 passed, 1 did not pass"
+    assert summary_line([], 0) == "0 runs, 0 results"
 
 
 def test_labels_are_reported_in_one_line() -> None:

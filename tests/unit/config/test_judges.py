@@ -87,7 +87,7 @@ def test_a_name_that_does_not_exist_is_refused_with_its_place(made_before: bool)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"main": 3}, "judges.main: 3 is invalid; it should be a valid mapping"),
+        ({"main": 3}, "judges.main: 3 is not a mapping; its keys are api_key_env, "),
         ({"main": len}, "judges.main: <built-in function len> is not a coroutine function; write async def"),
         ({"main": {**MAIN, "modle": "x"}}, "judges.main.modle: unknown key; did you mean 'model'?"),
         ({"main": {"base_url": "ftp://x", "model": ""}}, "judges.main.base_url: 'ftp://x' is not a URL"),
@@ -97,7 +97,7 @@ def test_a_name_that_does_not_exist_is_refused_with_its_place(made_before: bool)
         ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is set by otel-eval"),
         ({"main": {**MAIN, "parameters": {"seed": float("nan")}}}, "judges.main.parameters.seed: is not JSON"),
         ({"main": {**MAIN, "parameters": {"stop": {1, 2}}}}, "judges.main.parameters.stop: is not JSON"),
-        ("main", "judges: 'main' is invalid; it should be a valid mapping"),
+        ("main", "judges: 'main' is not a mapping; write keys with values, e.g. {key: value}"),
     ],
 )
 def test_a_judge_that_cannot_be_used_is_refused(given: Any, words: str):
@@ -139,7 +139,9 @@ def test_check_says_whether_there_is_a_key_and_never_which(
     path.write_text(json.dumps(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}})), encoding="utf-8")
     monkeypatch.delenv("JUDGE_API_KEY", raising=False)
     assert main(["check", str(path)]) == 2
-    assert "judges.main.api_key_env: 'JUDGE_API_KEY' holds no key; set it" in capsys.readouterr().err
+    assert (
+        "judges.main.api_key_env: the environment variable 'JUDGE_API_KEY' is unset or empty; set it" in capsys.readouterr().err
+    )
     monkeypatch.setenv("JUDGE_API_KEY", SECRET)
     assert main(["check", str(path)]) == 0
     assert SECRET not in "".join(capsys.readouterr())
@@ -182,7 +184,7 @@ def test_endpoints_need_the_extra_and_say_so():
         "    except ValueError as error: print(error)\n"
         "load({}); create_scorer({'type': 'tool_errors'})\n"
     )
-    remedy = "an endpoint needs the package openai; install otel-eval[judge]"
+    remedy = "an endpoint needs the package openai; install it with pip install 'otel-eval[judge]'"
     assert printed.splitlines() == [f"judges.main: {remedy}", f"judge: {remedy}"]
 
 

@@ -113,19 +113,25 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
             {"traces": {"decision_wait": "1 fortnight"}},
             ["traces.decision_wait: '1 fortnight' is not a duration", "write e.g. 250ms"],
         ),
-        ({"traces": {"max_traces": 0}}, ["traces.max_traces: 0 is invalid; it should be greater than or equal to 1"]),
-        ({"traces": {"decision_wait": "7s"}}, ["traces.decision_wait: 7 is more than decision_wait_partial (6)"]),
-        ({"traces": {"max_bytes": "1MiB"}}, ["traces.max_bytes_per_trace:", "max_bytes (1.04858e+06)"]),
-        ({"traces": []}, ["traces: [] is invalid; it should be a valid mapping"]),
+        ({"traces": {"max_traces": 0}}, ["traces.max_traces: 0 is less than 1; raise it"]),
+        ({"traces": {"decision_wait": "7s"}}, ["traces.decision_wait: 7s is more than decision_wait_partial (6s)"]),
+        ({"traces": {"max_bytes": "1MiB"}}, ["traces.max_bytes_per_trace: 64MiB is more than max_bytes (1MiB)"]),
+        ({"traces": []}, ["traces: [] is not a mapping; its keys are decision_wait, "]),
         ({"evaluations": []}, ["evaluations: the list is empty"]),
-        ({"evaluations": {"name": "x"}}, ["evaluations: {'name': 'x'} is invalid; it should be a valid list"]),
+        (
+            {"evaluations": {"name": "x"}},
+            ["evaluations: {'name': 'x'} is not a list; write one, in brackets or with `- ` before each entry"],
+        ),
         ({"evaluations": [{"scorers": [{"type": "tool_errors"}]}]}, ["evaluations[0].name: is missing"]),
-        (scored_by(sample=2), ["evaluations[0].sample: 2 is invalid; it should be less than or equal to 1"]),
+        (scored_by(sample=2), ["evaluations[0].sample: 2 is more than 1; lower it"]),
         (
             scored_by(match={"runs": "inner"}),
-            ["evaluations[0].match.runs: 'inner' is invalid; it should be 'outermost' or 'all'"],
+            ["evaluations[0].match.runs: 'inner' is invalid; write 'outermost' or 'all'"],
         ),
-        (scored_by(match={"service": 5}), ["evaluations[0].match.service: 5 is invalid; it should be a valid string"]),
+        (
+            scored_by(match={"service": 5}),
+            ["evaluations[0].match.service: 5 is not text; write text, in quotes where it looks like a number"],
+        ),
         (scored_by("tool_errors"), ["evaluations[0].scorers[0]: 'tool_errors' is not a scorer"]),
         (scored_by({"type": "tool_eror"}), ["evaluations[0].scorers[0]", "tool_eror", "tool_errors"]),
         (scored_by({"type": "tool_errors"}, {"type": "time_cost", "max_ms": -5}), ["evaluations[0].scorers[1].max_ms: -5"]),
@@ -155,7 +161,7 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ({"exporters": {"otlp": {"endpoint": "localhost:4317"}}}, ["exporters.otlp.endpoint: 'localhost:4317' is not a URL"]),
         (
             {"exporters": {"otlp": {"endpoint": "http://h", "signals": ["log"]}}},
-            ["exporters.otlp.signals[0]: 'log' is invalid; it should be 'logs', 'metrics' or 'spans'"],
+            ["exporters.otlp.signals[0]: 'log' is invalid; write 'logs', 'metrics' or 'spans'"],
         ),
         (
             {"exporters": {"otlp": {"endpoint": "http://h", "signals": []}}},
@@ -164,13 +170,13 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ({"exporters": {"jsonl": {}}}, ["exporters.jsonl.path: is missing"]),
         (
             {"exporters": {"jsonl": {"path": "r", "mode": 640}}},
-            ["exporters.jsonl.mode: 640 is invalid; it should be a valid string"],
+            ["exporters.jsonl.mode: 640 is not text; write text, in quotes"],
         ),
         (
             {"exporters": {"jsonl": {"path": "r", "mode": "0777"}}},
-            ["exporters.jsonl.mode: '0777' is invalid; String should match pattern"],
+            ["exporters.jsonl.mode: '0777' must let the owner read and write, and no one execute; write e.g. "],
         ),
-        ({"exporters": {"dead_letter_mode": "0440"}}, ["exporters.dead_letter_mode: '0440' is invalid; "]),
+        ({"exporters": {"dead_letter_mode": "0440"}}, ["exporters.dead_letter_mode: '0440' must let the owner read and write"]),
         ({"conventions": [3]}, ["conventions[0]: 3 is not a convention"]),
         (
             {"traces": {"decision_wait": "${env:NOT_SET_ANYWHERE}"}},
@@ -209,7 +215,7 @@ def test_objects_refuse_as_a_file_does() -> None:
     ("content", "words"),
     [
         (b"evaluations:\n- name: a\n  scorers:\n  - {type: tool_call_count, criteria: {search: >= 3}}", "line 4: an unquoted >="),
-        (b"- a\n", "holds a list, not a mapping"),
+        (b"- a\n", "is not a mapping of keys to values; begin with e.g. evaluations:"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"#" * (2**20 + 1), "is larger than 1 MiB"),
         (b"traces: {decision_wait: x}", "traces.decision_wait: 'x' is not a duration"),

@@ -44,18 +44,24 @@ def test_anything_else_is_refused_with_what_was_written(read: Any, written: Any)
     assert repr(written)[:50] in str(caught.value)
 
 
+def refused_as(key: str, written: Any) -> str:
+    """The pattern of a message that quotes the value and says what is wrong with it and what to do."""
+    quoted = "null (no value)" if written is None else repr(written)
+    return f"^{key}: {re.escape(quoted)} is (not|less than|more than) .*; (write|raise|lower) "
+
+
 @pytest.mark.parametrize("key", ["max_queue", "concurrency"])
 @pytest.mark.parametrize("written", [*NEVER, 0, 2.0, "3", 2**60])
 def test_a_count_is_a_whole_number_from_1(key: str, written: Any) -> None:
     """Within what fits."""
-    with pytest.raises(ConfigError, match=f"^{key}: {re.escape(repr(written))} is invalid; "):
+    with pytest.raises(ConfigError, match=refused_as(key, written)):
         AsyncScoring(**{key: written})
 
 
 @pytest.mark.parametrize("written", [*NEVER, 1.01, "0.5"])
 def test_a_share_is_a_number_from_0_to_1(written: Any) -> None:
     """True is none."""
-    with pytest.raises(ConfigError, match=f"^sample: {re.escape(repr(written))} is invalid; "):
+    with pytest.raises(ConfigError, match=refused_as("sample", written)):
         Evaluation(name="e", sample=written, scorers=[{"type": "tool_errors"}])
 
 

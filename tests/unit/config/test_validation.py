@@ -242,17 +242,17 @@ REPORTED = [
     "evaluations[0].scorers[1].criteria.open: 1 is not an operator",
     "evaluations[0].scorers[2].judge: 'mian' is not one of the judges; did you mean 'main'?",
     "evaluations[0].scorers[3].reference.dataset: '/nowhere.jsonl' cannot be read",
-    "evaluations[1].sample: 7 is invalid; it should be less than or equal to 1",
+    "evaluations[1].sample: 7 is more than 1; lower it",
     "evaluations[1].match.servce: unknown key; did you mean 'service'?",
-    "evaluations[1].match.runs: 'outer' is invalid; it should be 'outermost' or 'all'",
+    "evaluations[1].match.runs: 'outer' is invalid; write 'outermost' or 'all'",
     "evaluations[1].match.attributes.tier: [1] is neither text nor a number",
     "evaluations[1].scorers[2].nodes.a.type: 'binry' is not a kind of node; did you mean 'binary'?",
-    "conventions[0].rules[0].kind: 'robot' is invalid; it should be 'agent', 'model', 'tool' or 'other'",
+    "conventions[0].rules[0].kind: 'robot' is invalid; write 'agent', 'model', 'tool' or 'other'",
     "conventions[0].rules[1].kid: unknown key; did you mean 'kind'?",
     "conventions[0].filds: unknown key; did you mean 'fields'?",
     "exporters.otlp.endpoint: 'localhost:4317' is not a URL",
-    "exporters.otlp.protocol: 'gprc' is invalid; it should be 'grpc' or 'http/protobuf'",
-    "signals[0]: 'log' is invalid; it should be 'logs', 'metrics' or 'spans'",
+    "exporters.otlp.protocol: 'gprc' is invalid; write 'grpc' or 'http/protobuf'",
+    "signals[0]: 'log' is invalid; write 'logs', 'metrics' or 'spans'",
 ]
 
 
@@ -293,8 +293,8 @@ def test_values_are_compared_when_each_of_them_is_valid() -> None:
     """All that is wrong between them at once; while one is invalid its default would be compared in its place."""
     reported = problems_of({"traces": {"decision_wait": "10s", "max_age": "1m"}})
     assert reported == (
-        "traces.decision_wait: 10 is more than decision_wait_partial (6); lower it or raise decision_wait_partial",
-        "traces.idle_timeout: 300 is more than max_age (60); lower it or raise max_age",
+        "traces.decision_wait: 10s is more than decision_wait_partial (6s); lower it or raise decision_wait_partial",
+        "traces.idle_timeout: 300s is more than max_age (60s); lower it or raise max_age",
     )
     assert [each.split(":")[0] for each in problems_of({"traces": {"decision_wait": "x", "decision_wait_partial": 0.5}})] == [
         "traces.decision_wait"
@@ -319,7 +319,7 @@ def test_a_variable_that_is_not_set_hides_nothing_else(monkeypatch: pytest.Monke
         ({"headers": {"x-tenant": "\u00fc"}}, "headers.x-tenant: is no header"),
         ({"headers": {"x tenant": "a"}}, "headers.x tenant: is no header"),
         ({"headers": {":path": "a"}}, "headers.:path: is no header"),
-        ({"timeout": 0}, "timeout: 0.0 is invalid"),
+        ({"timeout": 0}, "timeout: 0.0 is not greater than 0; raise it"),
         ({"endpoint": "http://h/v1/logs/", "protocol": "http/protobuf"}, "endpoint: '/v1/logs/' at its end is the path of one"),
     ],
 )

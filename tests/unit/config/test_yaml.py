@@ -125,8 +125,15 @@ def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
     [
         *(
             (text, "indented by blanks, that a blank follows each colon, that brackets and quotes close")
-            for text in ("a:\n\t- b", "a: 1\n---\nb: 2", "a: *b", "a: 'b", "a: {{ b }}", "a:\n  b: 1\n c: 2", "a: b: c", "a: [b")
+            for text in ("a: 1\n---\nb: 2", "a: 'b", "a: {{ b }}", "a: [b")
         ),
+        ("a:\n\t- b", "indent with blanks instead of tabs"),
+        ("a: *b", 'a value that begins with * or & needs quotes, e.g. "*"'),
+        ("a: {b: *}", 'a value that begins with * or & needs quotes, e.g. "*"'),
+        ("a: @b", "put the value in quotes"),
+        ("a:\n  b: 1\n c: 2", "begin the lines of one level in the same column"),
+        ("a: b: c", "put a value that contains a colon in quotes"),
+        ("a: 1\nb\nc: 2", "write a colon and a blank after each key"),
         ("a: &a [*a]", "special characters are quoted"),
         ("[" * 51, "flatten it"),
         ("a: &a {b: 1}\nc:\n  <<: *a", "write the keys out"),

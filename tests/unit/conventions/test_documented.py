@@ -21,11 +21,20 @@ def test_every_table_is_on_the_page():
     assert [table.name for table in TABLES if f"`{table.name}`" not in PAGE] == []
 
 
-def test_the_example_of_a_users_table_is_one():
-    """It is what people copy."""
-    (example,) = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
-    (given,) = yaml.safe_load(example)["conventions"]
-    assert convention_from_mapping(given).rules
+def examples(text):
+    """The tables in the YAML of a text."""
+    return [
+        table
+        for yaml_text in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+        for table in yaml.safe_load(yaml_text)["conventions"]
+    ]
+
+
+def test_each_example_of_a_users_table_is_one():
+    """They are what people copy."""
+    small, whole = examples(OWN)
+    assert convention_from_mapping(small).rules
+    assert convention_from_mapping(whole).rules
 
 
 def test_every_key_of_a_users_table_is_documented():
@@ -37,6 +46,5 @@ def test_every_key_of_a_users_table_is_documented():
 
 def test_the_example_of_a_users_table_shows_every_key():
     """A copy of it is complete."""
-    (example,) = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
-    (given,) = yaml.safe_load(example)["conventions"]
+    (given,) = examples(OWN.partition("## Every key")[2])
     assert {*given} == {key.name for key in fields(Convention)}

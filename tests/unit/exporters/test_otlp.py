@@ -235,7 +235,7 @@ def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(report: Report
     assert (tally.get("exports.outages"), tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 2, 2)
     assert [line.getMessage().replace(REFUSED, "?") for line in caplog.records] == [
         "export to otlp.logs failed (?), 1 queued, retrying",
-        "otlp.logs did not deliver 2 results before the end (?)",
+        "otlp.logs did not deliver 2 results before the end (?); lost; name exporters.dead_letter to keep such results",
     ]
 
 

@@ -148,7 +148,7 @@ def test_a_required_field_counts_only_where_it_was_recorded(key, there, absent):
     structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
     assert structure(trajectory(call("a", **there))).value == 1
     assert structure(trajectory(call("a", **there), call("a", **absent))).value == 0.5
-    assert structure(trajectory(call("a", **absent))) == Skipped(f"{key} not recorded of any call", reason="not_recorded")
+    assert structure(trajectory(call("a", **absent))) == Skipped(f"no call recorded {key}", reason="not_recorded")
 
 
 def test_the_text_of_a_skip_can_be_read_by_its_earlier_name():
@@ -160,7 +160,7 @@ def test_a_failed_call_that_needs_no_result_does_not_make_the_others_invalid():
     """Results that no call recorded are unknown; calls that all failed need none."""
     structure = create_scorer({"type": "trajectory_structure", "required_keys": ["result"]})
     failed = call("a", error="broken")
-    assert structure(trajectory(failed, call("a"))) == Skipped("result not recorded of any call", reason="not_recorded")
+    assert structure(trajectory(failed, call("a"))) == Skipped("no call recorded result", reason="not_recorded")
     assert structure(trajectory(failed)).value == 1
     assert structure(trajectory(call("a", error="broken", result=1), call("a"))).value == 0.5
 

@@ -96,7 +96,7 @@ def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Pa
         fill(opened, 1)
     plant(tmp_path / "kept" / "0000000009.journal")
     with (
-        pytest.raises(ConfigError, match=r"^storage\.directory: .*0000000009\.journal' is no file; remove it"),
+        pytest.raises(ConfigError, match=r"^storage\.directory: .*0000000009\.journal' is not a file; remove it"),
         segment_journal(tmp_path / "kept"),
     ):
         pass
