@@ -325,3 +325,33 @@ GEMINI_CLI: Final = Convention(
     tool_spans=True,
     failures_in_results=True,
 )
+
+GEMINI_CLI_MODEL: Final = replace(
+    GEMINI_CLI,
+    name="gemini_cli_model",
+    source="gemini-cli 0.61.0: without a terminal each model call and each batch of tool calls is a trace of its own, so "
+    "that the calls of a model span are elsewhere; E",
+    rules=by_kind(OPERATION, model="llm_call"),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    tool_spans=None,
+)
+
+CODEX: Final = Convention(
+    name="codex",
+    source="Codex CLI 0.169.0 (`trace_exporter`): one span in many is a call, without content, also of a tool that does not "
+    "exist; whether it failed is in log records of spans below it; tools that the model's provider runs leave no span; E",
+    scopes=("codex_*|codex-*",),
+    rules=(
+        Rule(Kind.TOOL, "codex.tool.phase", "dispatch"),
+        Rule(Kind.AGENT, name="session_task.turn"),
+        Rule(Kind.MODEL, name="codex.sampling"),
+        Rule(Kind.OTHER, name="*"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("tool_name",),
+        Field.CALL_ID: ("call_id",),
+        Field.INPUT_TOKENS: ("codex.turn.token_usage.input_tokens",),
+        Field.OUTPUT_TOKENS: ("codex.turn.token_usage.output_tokens",),
+    },
+    failures_unrecorded=True,
+)
