@@ -269,6 +269,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     # LangWatch's values beside their type: that of a tool of LangChain is a list of one message without its status.
     "langwatch_messages": Wrapper((("type", "chat_messages"), ("value", list)), ("value.-1.content",)),
     "langwatch_value": Wrapper((("type", "text|json"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
+    # A tool of Genkit whose result may have several parts.
+    "genkit_output": Wrapper((("output", ANY),), ("output",), only=frozenset({"output", "content", "metadata"})),
     # Strands for TypeScript puts what is no object into one.
     "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),

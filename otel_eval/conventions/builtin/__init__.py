@@ -71,6 +71,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     tracers.AGENTOPS,
     genai.GEN_AI,
     frameworks.HAYSTACK,
+    vendors.GENKIT_V2,
     frameworks.GENKIT,
     frameworks.FLUE,
     genai.BARE_TOOL,

@@ -219,10 +219,11 @@ OPENAI_AGENTS: Final = replace(
 LANGCHAIN: Final = replace(
     GEN_AI,
     name="otel_langchain",
-    source="opentelemetry-instrumentation-genai-langchain 1.3b0; E",
+    source="opentelemetry-instrumentation-genai-langchain 1.3b0: a result is the text alone, so that a failure that the tool "
+    "handled itself does not show; E",
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
     tool_spans=True,
-    failures_in_results=True,
+    failures_unrecorded=True,
 )
 
 ADOT: Final = replace(
@@ -264,6 +265,14 @@ SEMANTIC_KERNEL: Final = replace(
     tool_spans=True,
 )
 
+OTEL_FRAMEWORKS: Final = replace(
+    GEN_AI,
+    name="otel_frameworks",
+    source="opentelemetry-instrumentation-genai-agno, -genai-llama-index 1.3b0: agents and tools, no model spans",
+    scopes=("opentelemetry.instrumentation.genai.agno*|opentelemetry.instrumentation.genai.llama_index*",),
+    tool_spans=True,
+)
+
 MODEL_CLIENTS: Final = replace(
     GEN_AI,
     name="gen_ai_clients",
@@ -271,6 +280,7 @@ MODEL_CLIENTS: Final = replace(
     "they wrap the model's client and see no tool run",
     scopes=(
         "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
+        "opentelemetry.instrumentation.genai.portkey*|"
         "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
         "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
         "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*|"
@@ -310,6 +320,7 @@ DIALECTS: Final = (
     AUTOGEN,
     AGENT_FRAMEWORK,
     SEMANTIC_KERNEL,
+    OTEL_FRAMEWORKS,
     MODEL_CLIENTS,
     GOOGLE_GENAI,
     ANTHROPIC,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from otel_eval.conventions.builtin.frameworks import GENKIT
 from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
@@ -354,4 +355,12 @@ CODEX: Final = Convention(
         Field.OUTPUT_TOKENS: ("codex.turn.token_usage.output_tokens",),
     },
     failures_unrecorded=True,
+)
+
+GENKIT_V2: Final = replace(
+    GENKIT,
+    name="genkit_v2",
+    source="github.com/firebase/genkit/go 1.4.0: the result of each tool stands under `output`",
+    rules=by_kind("genkit:metadata:subtype", tool="tool.v2"),
+    wrappers=("genkit_output",),
 )
