@@ -32,6 +32,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     tracers.LANGWATCH,
     tracers.NETRA,
     tracers.MONOCLE,
+    tracers.JUDGMENT,
     *genai.DIALECTS,
     tracers.LAMINAR_RESPONSES,
     tracers.LAMINAR,

@@ -347,3 +347,22 @@ MONOCLE: Final = Convention(
         EventRow("data.output", Field.ERROR_TYPE, "error_code"),
     ),
 )
+
+JUDGMENT: Final = Convention(
+    name="judgment",
+    source="judgeval 1.6.0 judgment_attribute_keys.py: decorators and a wrapped client of a model, whose streamed answers are "
+    "recorded as text",
+    scopes=("judgeval",),
+    rules=by_kind("judgment.span_kind", tool="tool", agent="agent", model="llm", other="*"),
+    fields={
+        Field.ARGUMENTS: ("judgment.input",),
+        Field.RESULT: ("judgment.output",),
+        Field.INPUT: ("judgment.input",),
+        Field.OUTPUT: ("judgment.output",),
+        Field.CONVERSATION: ("judgment.session_id",),
+    },
+    span_name=("*",),
+    agent_span_name=("*",),
+    messages=(MessageRow("gen_ai.completion", conclusive=False), MessageRow("gen_ai.prompt", Side.HISTORY)),
+    placeholders={"judgment.input": frozenset({"{}"})},
+)

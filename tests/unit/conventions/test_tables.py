@@ -152,6 +152,7 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("netra.instrumentation.openai", "openai.chat", {"netra.instrumentation.name": "openai"}, "model", "netra"),
         ("monocle_apptrace", "search", {"span.type": "agentic.tool.invocation"}, "tool", "monocle"),
         ("monocle_apptrace", "Completions.create", {"span.type": "inference.modelapi"}, "other", "monocle"),
+        ("judgeval", "search", {"judgment.span_kind": "tool"}, "tool", "judgment"),
         ("gemini-cli", "llm_call", {OP: "llm_call"}, "model", "gemini_cli_model"),
         ("codex_exec", "exec_command", {"codex.tool.phase": "dispatch", "tool_name": "exec_command"}, "tool", "codex"),
         ("codex_exec", "session_task.turn", {"turn.id": "1"}, "agent", "codex"),
