@@ -56,6 +56,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.GEMINI_CLI_MODEL,
     vendors.GEMINI_CLI,
     vendors.CODEX,
+    vendors.LLAMA_INDEX_OWN,
     frameworks.LIVEKIT,
     frameworks.VOLTAGENT,
     frameworks.LOGFIRE_WORKFLOW,

@@ -364,3 +364,19 @@ GENKIT_V2: Final = replace(
     rules=by_kind("genkit:metadata:subtype", tool="tool.v2"),
     wrappers=("genkit_output",),
 )
+
+LLAMA_INDEX_OWN: Final = Convention(
+    name="llama_index_own",
+    source="llama-index-observability-otel 0.7.0: a span per method; a tool is named in the text of its step's event only, and a "
+    "call of a tool that does not exist looks like any other",
+    scopes=("llamaindex.opentelemetry.*",),
+    rules=(
+        Rule(Kind.TOOL, "llamaindex.step.input_summary", "ToolCall(*", name="*.call_tool|*Tool.acall|*Tool.call"),
+        Rule(Kind.AGENT, name="*Agent.run|AgentWorkflow.run"),
+        Rule(Kind.MODEL, name="*.achat|*.astream_chat|*.chat|*.stream_chat"),
+    ),
+    title="llamaindex.step.input_summary",
+    span_name=("ToolCall(tool_name='*', tool_kwargs=*",),
+    tool_spans=True,
+    failures_unrecorded=True,
+)
