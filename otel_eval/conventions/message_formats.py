@@ -281,6 +281,7 @@ RESULT_WRAPPERS: Final = (
     "langchain_constructor",
     "langchain_message",
     "langchain_dump",
+    "azure_message",
     "langgraph_command",
     "llama_index_output",
     "mcp_result",

@@ -20,9 +20,9 @@ _STEPS: Final = (
     "create_agent|plan|embeddings|retrieval|rerank|create_memory|create_memory_store|update_memory|upsert_memory|"
     "search_memory|delete_memory|delete_memory_store|chain|execute_task|execute_event_loop_cycle|unknown|guardrail"
 )
-# "not recorded" as instrumentations spell it; OpenInference masks with __REDACTED__, Koog with the other.
+# "not recorded" as instrumentations spell it: OpenInference, Koog, langchain-azure-ai.
 PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
-    "*": frozenset({"__REDACTED__", "HIDDEN:non-empty"}),
+    "*": frozenset({"__REDACTED__", "HIDDEN:non-empty", "[redacted]", '"[redacted]"'}),
     "gen_ai.tool.call.id": frozenset({"<not specified>", "unknown", ""}),
 }
 
@@ -71,6 +71,8 @@ GEN_AI: Final = Convention(
     agent_span_name=("invoke_agent *", "invoke_workflow *"),
     messages=MESSAGES,
     placeholders=PLACEHOLDERS,
+    # Messages of langchain-azure-ai, whose scope is the name that the program gives to the tracer.
+    masks=('"content": "[redacted]"', '"arguments": "[redacted]"'),
 )
 
 
