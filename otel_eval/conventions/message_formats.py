@@ -262,6 +262,15 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "mcp_response": Wrapper(
         (("result", ANY),), ("result",), only=frozenset({"result", "is_error"}), error="is_error", failed="true"
     ),
+    # A message of LangChain without its status, as langchain-azure-ai records it.
+    "azure_message": Wrapper(
+        (("tool_call_id", ANY), ("content", ANY)), ("content",), only=frozenset({"name", "tool_call_id", "content"})
+    ),
+    # LangWatch's values beside their type: that of a tool of LangChain is a list of one message without its status.
+    "langwatch_messages": Wrapper((("type", "chat_messages"), ("value", list)), ("value.-1.content",)),
+    "langwatch_value": Wrapper((("type", "text|json"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
+    # A tool of Genkit whose result may have several parts.
+    "genkit_output": Wrapper((("output", ANY),), ("output",), only=frozenset({"output", "content", "metadata"})),
     # Strands for TypeScript puts what is no object into one.
     "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
@@ -272,6 +281,7 @@ RESULT_WRAPPERS: Final = (
     "langchain_constructor",
     "langchain_message",
     "langchain_dump",
+    "azure_message",
     "langgraph_command",
     "llama_index_output",
     "mcp_result",

@@ -77,10 +77,17 @@ def test_what_is_not_needed_is_not_read_and_changes_nothing(file: str):
         assert (thin.agent, thin.calls_unknown, thin.model_calls) == (thick.agent, thick.calls_unknown, thick.model_calls)
 
 
+def test_a_trace_of_a_model_call_alone_does_not_show_what_was_called():
+    """Gemini CLI without a terminal: a trace for each model call and each batch of tool calls."""
+    (run,) = outermost("gemini_cli_headless.json")
+    assert run.calls_unknown
+
+
 def test_results_and_ids_come_out_of_their_envelopes():
-    """LangChain messages in three spellings, Strands blocks, Vercel's quoted text."""
+    """LangChain messages in four spellings, Strands blocks, Vercel's quoted text."""
     for file in ("langchain_openinference", "langchain_openllmetry", "mlflow_langchain", "strands_default", "vercel_ai_sdk_v6",
-                 "adot_langchain", "adot_openinference_langchain", "bedrock_agentcore_strands"):  # fmt: skip
+                 "adot_langchain", "adot_openinference_langchain", "bedrock_agentcore_strands",
+                 "loongsuite_langchain"):  # fmt: skip
         (run,) = outermost(f"{file}.json")
         by_id = {call.call_id: call.result for call in run.calls}
         assert by_id["call_1"] == {"city": "Paris", "temp_c": 21}
@@ -144,6 +151,10 @@ def test_a_result_that_may_be_the_text_of_an_exception_shows_no_failure():
         assert [call.failure_unknown for call in run.calls] == [True] * 4
     (run,) = outermost("google_adk_js.json")
     assert [call.failure_unknown for call in run.calls] == [False, False, True, False]
+    for file in ("splunk_openai_agents", "loongsuite_langchain", "codex"):
+        assert all(call.failure_unknown for run in outermost(f"{file}.json") for call in run.calls)
+    (run,) = outermost("azure_langchain_hidden.json")
+    assert [call.failure_unknown for call in run.calls] == [True, True, False, True]
     (run,) = outermost("spring_ai.json")
     assert [call.result for call in run.calls][2:] == ["invalid date 2026-13-40", "confirmed Paris 2026-12-01"]
 

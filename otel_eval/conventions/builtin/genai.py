@@ -20,9 +20,9 @@ _STEPS: Final = (
     "create_agent|plan|embeddings|retrieval|rerank|create_memory|create_memory_store|update_memory|upsert_memory|"
     "search_memory|delete_memory|delete_memory_store|chain|execute_task|execute_event_loop_cycle|unknown|guardrail"
 )
-# "not recorded" as instrumentations spell it; OpenInference masks with __REDACTED__, Koog with the other.
+# "not recorded" as instrumentations spell it: OpenInference, Koog, langchain-azure-ai.
 PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
-    "*": frozenset({"__REDACTED__", "HIDDEN:non-empty"}),
+    "*": frozenset({"__REDACTED__", "HIDDEN:non-empty", "[redacted]", '"[redacted]"'}),
     "gen_ai.tool.call.id": frozenset({"<not specified>", "unknown", ""}),
 }
 
@@ -71,6 +71,8 @@ GEN_AI: Final = Convention(
     agent_span_name=("invoke_agent *", "invoke_workflow *"),
     messages=MESSAGES,
     placeholders=PLACEHOLDERS,
+    # Messages of langchain-azure-ai, whose scope is the name that the program gives to the tracer.
+    masks=('"content": "[redacted]"', '"arguments": "[redacted]"'),
 )
 
 
@@ -237,7 +239,8 @@ OPENAI_AGENTS: Final = replace(
 LANGCHAIN: Final = replace(
     GEN_AI,
     name="otel_langchain",
-    source="opentelemetry-instrumentation-genai-langchain 1.3b0; E",
+    source="opentelemetry-instrumentation-genai-langchain 1.3b0: a result is the text alone, so that a failure that the tool "
+    "handled itself does not show; E",
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
     tool_spans=True,
     failures_in_results=True,
@@ -286,6 +289,14 @@ SEMANTIC_KERNEL: Final = replace(
     pauses_unrecorded=True,
 )
 
+OTEL_FRAMEWORKS: Final = replace(
+    GEN_AI,
+    name="otel_frameworks",
+    source="opentelemetry-instrumentation-genai-agno, -genai-llama-index 1.3b0: agents and tools, no model spans",
+    scopes=("opentelemetry.instrumentation.genai.agno*|opentelemetry.instrumentation.genai.llama_index*",),
+    tool_spans=True,
+)
+
 MODEL_CLIENTS: Final = replace(
     GEN_AI,
     name="gen_ai_clients",
@@ -293,6 +304,7 @@ MODEL_CLIENTS: Final = replace(
     "they wrap the model's client and see no tool run",
     scopes=(
         "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
+        "opentelemetry.instrumentation.genai.portkey*|"
         "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
         "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
         "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*|"
@@ -332,6 +344,7 @@ DIALECTS: Final = (
     AUTOGEN,
     AGENT_FRAMEWORK,
     SEMANTIC_KERNEL,
+    OTEL_FRAMEWORKS,
     MODEL_CLIENTS,
     GOOGLE_GENAI,
     ANTHROPIC,

@@ -242,10 +242,13 @@ MODEL_CLIENTS: Final = replace(
         "openinference.instrumentation.openai|openinference.instrumentation.anthropic|openinference.instrumentation.litellm|"
         "openinference.instrumentation.groq|openinference.instrumentation.mistralai|openinference.instrumentation.vertexai|"
         "openinference.instrumentation.google_genai|openinference.instrumentation.instructor|"
-        "openinference.instrumentation.portkey|"
+        "openinference.instrumentation.portkey|openinference.instrumentation.ollama|openinference.instrumentation.cohere|"
+        "openinference.instrumentation.together|"
         "@arizeai/openinference-instrumentation-openai|@arizeai/openinference-instrumentation-anthropic|"
         "@arizeai/openinference-instrumentation-bedrock",
     ),
+    # Portkey's streamed answers.
+    masks=("<openai.Stream object at ",),
     # The SDK of Gemini can run the tools itself within one model call, and what it called stands beside the messages.
     messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False)),
     tool_spans=False,

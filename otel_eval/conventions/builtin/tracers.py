@@ -1,12 +1,12 @@
-"""Tracing SDKs with integrations and decorators of their own: MLflow, Laminar, Langtrace, Weave, AgentOps and OpenLIT."""
+"""Tracing SDKs with integrations and decorators of their own, and distributions with instrumentations of their own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, by_kind, with_fields
-from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
+from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
 MLFLOW: Final = Convention(
@@ -192,4 +192,177 @@ OPENLIT_RESPONSES: Final = replace(
     "is recorded; E",
     rules=(Rule(Kind.MODEL, "openai.api.type", "responses"),),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+)
+
+# Splunk's and LoongSuite's copies of opentelemetry-util-genai record spans of clients and frameworks alike in this scope.
+_HANDLER: Final = ("opentelemetry.util.genai.handler",)
+
+SPLUNK_LANGCHAIN: Final = replace(
+    GEN_AI,
+    name="splunk_langchain",
+    source="splunk-otel-instrumentation-langchain 0.1.16, splunk-otel-util-genai 0.1.15: a result is the text of its message, "
+    "which alone shows that a tool handled its own failure; output messages lack the calls; E",
+    scopes=_HANDLER,
+    rules=(Rule(Kind.TOOL, "langgraph_node", name="execute_tool *"),),
+    wrappers=("langchain_text",),
+    failures_in_results=True,
+)
+
+SPLUNK: Final = replace(
+    GEN_AI,
+    name="splunk",
+    source="splunk-otel-instrumentation-openai-agents 0.1.5: the span of a call that failed looks like any other; E",
+    scopes=_HANDLER,
+    rules=(
+        Rule(Kind.TOOL, OPERATION, "execute_tool"),
+        Rule(Kind.AGENT, "gen_ai.workflow.name", name="workflow *"),
+        Rule(Kind.AGENT, "gen_ai.framework", name="invoke_agent *"),
+    ),
+    placeholders=DEFAULT_WORKFLOW,
+    agent_span_name=("invoke_agent *",),
+    failures_unrecorded=True,
+)
+
+LOONGSUITE_TOOLS: Final = replace(
+    GEN_AI,
+    name="loongsuite_tools",
+    source="loongsuite-instrumentation-langchain 0.9.0: a result is the text alone, so that a failure that the tool handled "
+    "itself does not show; E",
+    scopes=_HANDLER,
+    rules=(Rule(Kind.TOOL, "gen_ai.span.kind", "TOOL"),),
+    failures_unrecorded=True,
+)
+
+AZURE_LANGCHAIN: Final = replace(
+    GEN_AI,
+    name="azure_langchain",
+    source="langchain-azure-ai 1.2.12 callbacks/tracers/inference_tracing.py (scope by default): steps of LangGraph are agents, "
+    "a result holds its message without the status, and `[redacted]` stands for each text that is not captured; E",
+    scopes=("AzureAIOpenTelemetryTracer",),
+    rules=(
+        Rule(
+            Kind.OTHER,
+            "metadata.langgraph_node",
+            name="invoke_agent call_model|invoke_agent RunnableSequence|invoke_agent Prompt",
+        ),
+        *GEN_AI.rules,
+    ),
+    wrappers=("azure_message",),
+    masks=("[redacted]",),
+    tool_spans=True,
+    failures_unrecorded=True,
+)
+
+A365_LANGCHAIN: Final = replace(
+    GEN_AI,
+    name="a365_langchain",
+    source="microsoft-agents-a365-observability-extensions-langchain 2.0.0 (a call whose failure its tool handled looks like any "
+    "other), -openai 2.0.0",
+    scopes=("microsoft_agents_a365.observability.*|Agent365Sdk",),
+    rules=(Rule(Kind.TOOL, "gen_ai.tool.type", "extension", name="execute_tool *"),),
+    failures_unrecorded=True,
+)
+
+TRACEAI: Final = replace(
+    GEN_AI,
+    name="traceai",
+    source="traceai-langchain 0.2.0, -openai 0.1.10, -openai-agents 0.1.6: OpenInference's names below `gen_ai.`; of streamed "
+    "answers and of LangChain's the output messages lack the calls; E",
+    scopes=("traceai_*|traceAI*|fi_instrumentation*",),
+    rules=by_kind("gen_ai.span.kind", tool="TOOL", agent="AGENT", model="LLM", other="*"),
+    fields=with_fields(
+        GEN_AI.fields,
+        agent_name=("gen_ai.agent.name", "graph.node.id", "lc_agent_name"),
+        input=("input.value",),
+        output=("output.value",),
+    ),
+    messages=(
+        MessageRow("gen_ai.output.messages.", conclusive=False),
+        MessageRow("gen_ai.input.messages.", Side.HISTORY),
+    ),
+    span_name=("*",),
+    agent_span_name=(),
+    wrappers=("langchain_output", "langchain_text"),
+    placeholders={**PLACEHOLDERS, "input.value": frozenset({"{}"})},
+    tool_spans=False,
+    failures_in_results=True,
+)
+
+LANGWATCH: Final = Convention(
+    name="langwatch",
+    source="langwatch 1.4.0 attributes.py, langchain.py: values beside their type, and messages without their status",
+    scopes=("langwatch*",),
+    rules=by_kind("langwatch.span.type", tool="tool", agent="agent|workflow", model="llm", other="*"),
+    fields={
+        Field.ARGUMENTS: ("langwatch.input",),
+        Field.RESULT: ("langwatch.output",),
+        Field.INPUT: ("langwatch.input",),
+        Field.OUTPUT: ("langwatch.output",),
+        Field.CONVERSATION: ("langwatch.thread.id",),
+        Field.INPUT_TOKENS: ("gen_ai.usage.prompt_tokens",),
+        Field.OUTPUT_TOKENS: ("gen_ai.usage.completion_tokens",),
+    },
+    span_name=("*",),
+    agent_span_name=("*",),
+    wrappers=("langwatch_messages", "langwatch_value"),
+    failures_unrecorded=True,
+)
+
+NETRA: Final = replace(
+    GEN_AI,
+    name="netra",
+    source="netra-sdk 1.2.2: `netra.span.type` of decorators (`@task` is a tool); in messages calls are text of JSON",
+    scopes=(),
+    rules=(*by_kind("netra.span.type", tool="TOOL", agent="AGENT|WORKFLOW"), Rule(Kind.MODEL, "netra.instrumentation.name")),
+    fields=with_fields(
+        GEN_AI.fields,
+        tool_name=("gen_ai.tool.name", "netra.task.name"),
+        arguments=("input",),
+        result=("output",),
+        agent_name=("netra.agent.name",),
+        input=("input",),
+        output=("output",),
+    ),
+    span_name=("*",),
+    errors=(Mark("netra.entity.error", "*"),),
+    messages=(),
+    placeholders={**PLACEHOLDERS, "input": frozenset({""}), "output": frozenset({""})},
+)
+
+MONOCLE: Final = Convention(
+    name="monocle",
+    source="monocle-apptrace 0.8.15: content in events, a span of the model's API within that of the framework; E",
+    scopes=("monocle_apptrace*",),
+    rules=by_kind(
+        "span.type",
+        tool="agentic.tool.invocation|agentic.mcp.invocation",
+        agent="agentic.turn|agentic.invocation",
+        model="inference|inference.framework",
+        other="*",
+    ),
+    fields={Field.TOOL_NAME: ("entity.1.name",), Field.AGENT_NAME: ("entity.1.name",)},
+    events=(
+        EventRow("data.input", Field.ARGUMENTS, "input"),
+        EventRow("data.output", Field.RESULT, "response"),
+        EventRow("data.output", Field.ERROR_TYPE, "error_code"),
+    ),
+)
+
+JUDGMENT: Final = Convention(
+    name="judgment",
+    source="judgeval 1.6.0 judgment_attribute_keys.py: decorators and a wrapped client of a model, whose streamed answers are "
+    "recorded as text",
+    scopes=("judgeval",),
+    rules=by_kind("judgment.span_kind", tool="tool", agent="agent", model="llm", other="*"),
+    fields={
+        Field.ARGUMENTS: ("judgment.input",),
+        Field.RESULT: ("judgment.output",),
+        Field.INPUT: ("judgment.input",),
+        Field.OUTPUT: ("judgment.output",),
+        Field.CONVERSATION: ("judgment.session_id",),
+    },
+    span_name=("*",),
+    agent_span_name=("*",),
+    messages=(MessageRow("gen_ai.completion", conclusive=False), MessageRow("gen_ai.prompt", Side.HISTORY)),
+    placeholders={"judgment.input": frozenset({"{}"})},
 )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from otel_eval.conventions.builtin.frameworks import GENKIT
 from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
@@ -339,4 +340,58 @@ GEMINI_CLI: Final = Convention(
     placeholders=PLACEHOLDERS,
     tool_spans=True,
     failures_in_results=True,
+)
+
+GEMINI_CLI_MODEL: Final = replace(
+    GEMINI_CLI,
+    name="gemini_cli_model",
+    source="gemini-cli 0.61.0: without a terminal each model call and each batch of tool calls is a trace of its own, so "
+    "that the calls of a model span are elsewhere; E",
+    rules=by_kind(OPERATION, model="llm_call"),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    tool_spans=None,
+)
+
+CODEX: Final = Convention(
+    name="codex",
+    source="Codex CLI 0.169.0 (`trace_exporter`): one span in many is a call, without content, also of a tool that does not "
+    "exist; whether it failed is in log records of spans below it; tools that the model's provider runs leave no span; E",
+    scopes=("codex_*|codex-*",),
+    rules=(
+        Rule(Kind.TOOL, "codex.tool.phase", "dispatch"),
+        Rule(Kind.AGENT, name="session_task.turn"),
+        Rule(Kind.MODEL, name="codex.sampling"),
+        Rule(Kind.OTHER, name="*"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("tool_name",),
+        Field.CALL_ID: ("call_id",),
+        Field.INPUT_TOKENS: ("codex.turn.token_usage.input_tokens",),
+        Field.OUTPUT_TOKENS: ("codex.turn.token_usage.output_tokens",),
+    },
+    failures_unrecorded=True,
+)
+
+GENKIT_V2: Final = replace(
+    GENKIT,
+    name="genkit_v2",
+    source="github.com/firebase/genkit/go 1.4.0: the result of each tool stands under `output`",
+    rules=by_kind("genkit:metadata:subtype", tool="tool.v2"),
+    wrappers=("genkit_output",),
+)
+
+LLAMA_INDEX_OWN: Final = Convention(
+    name="llama_index_own",
+    source="llama-index-observability-otel 0.7.0: a span per method; a tool is named in the text of its step's event only, and a "
+    "call of a tool that does not exist looks like any other",
+    scopes=("llamaindex.opentelemetry.*",),
+    rules=(
+        Rule(Kind.TOOL, "llamaindex.step.input_summary", "ToolCall(*", name="*.call_tool|*Tool.acall|*Tool.call"),
+        Rule(Kind.AGENT, name="*Agent.run|AgentWorkflow.run"),
+        Rule(Kind.MODEL, name="*.achat|*.astream_chat|*.chat|*.stream_chat"),
+    ),
+    title="llamaindex.step.input_summary",
+    span_name=("ToolCall(tool_name='*', tool_kwargs=*",),
+    tool_spans=True,
+    failures_unrecorded=True,
 )

@@ -22,6 +22,7 @@ DSPY = "openinference.instrumentation.dspy"
 BEEAI = "openinference.instrumentation.beeai"
 BEEAI_TS = "@arizeai/openinference-instrumentation-beeai"
 LOGFIRE = "logfire.openai_agents"
+HANDLER = "opentelemetry.util.genai.handler"
 CREATED = {OI: "CHAIN", "metadata": '{"ls_integration": "langchain_create_agent", "lc_agent_name": "travel"}'}
 STEP = CREATED | {"metadata": CREATED["metadata"].replace("}", ', "langgraph_node": "tools"}')}
 
@@ -90,7 +91,8 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("org.springframework.ai", "tool_call x", {"spring.ai.kind": "tool_call", OP: "framework"}, "tool", "spring_ai"),
         ("mcp-python-sdk", "tools/call x", {"mcp.method.name": "tools/call", OP: "execute_tool"}, "tool", "mcp"),
         ("mcp-python-sdk", "tools/list", {"mcp.method.name": "tools/list"}, "other", "mcp"),
-        ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool.v2"}, "tool", "genkit"),
+        ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool.v2"}, "tool", "genkit_v2"),
+        ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool"}, "tool", "genkit"),
         ("flue", "x", {"flue.tool.name": "x"}, "tool", "flue"),
         ("livekit-agents", "function_tool", {}, "tool", "livekit"),
         ("pydantic-ai", "running output function", {"gen_ai.tool.name": "final_result"}, "other", "pydantic_ai"),
@@ -132,6 +134,32 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         (LOGFIRE, "Responses API with {gen_ai.request.model!r}", {OP: "chat"}, "model", "logfire_openai_agents"),
         (LOGFIRE, "Handoff: {from_agent} → {to_agent}", {"logfire.span_type": "span"}, "other", "logfire_openai_agents"),
         (LOGFIRE, "Function: {name}", {"logfire.span_type": "pending_span"}, "other", "logfire_openai_agents_trace"),
+        (HANDLER, "execute_tool search", {OP: "execute_tool", "langgraph_node": "tools"}, "tool", "splunk_langchain"),
+        (HANDLER, "execute_tool search", {OP: "execute_tool"}, "tool", "splunk"),
+        (HANDLER, "workflow trip", {OP: "invoke_workflow", "gen_ai.workflow.name": "trip"}, "agent", "splunk"),
+        (HANDLER, "execute_tool search", {OP: "execute_tool", "gen_ai.span.kind": "TOOL"}, "tool", "loongsuite_tools"),
+        (HANDLER, "chat gpt", {OP: "chat"}, "model", "gen_ai_clients"),
+        ("AzureAIOpenTelemetryTracer", "execute_tool search", {OP: "execute_tool"}, "tool", "azure_langchain"),
+        ("AzureAIOpenTelemetryTracer", "invoke_agent Prompt", {OP: "invoke_agent", "metadata.langgraph_node": "agent"}, "other",
+         "azure_langchain"),
+        ("microsoft_agents_a365.observability.core.config", "execute_tool search",
+         {OP: "execute_tool", "gen_ai.tool.type": "extension"}, "tool", "a365_langchain"),
+        ("microsoft_agents_a365.observability.core.config", "execute_tool search",
+         {OP: "execute_tool", "gen_ai.tool.type": "function"}, "tool", "gen_ai"),
+        ("traceai_openai", "ChatCompletion", {"gen_ai.span.kind": "LLM"}, "model", "traceai"),
+        ("langwatch", "search", {"langwatch.span.type": "tool"}, "tool", "langwatch"),
+        ("search", "search", {"netra.span.type": "TOOL"}, "tool", "netra"),
+        ("netra.instrumentation.openai", "openai.chat", {"netra.instrumentation.name": "openai"}, "model", "netra"),
+        ("monocle_apptrace", "search", {"span.type": "agentic.tool.invocation"}, "tool", "monocle"),
+        ("monocle_apptrace", "Completions.create", {"span.type": "inference.modelapi"}, "other", "monocle"),
+        ("llamaindex.opentelemetry.tracer", "BaseWorkflowAgent.call_tool",
+         {"llamaindex.step.input_summary": "ToolCall(tool_name='search', tool_kwargs={})"}, "tool", "llama_index_own"),
+        ("llamaindex.opentelemetry.tracer", "FunctionAgent.run", {}, "agent", "llama_index_own"),
+        ("judgeval", "search", {"judgment.span_kind": "tool"}, "tool", "judgment"),
+        ("gemini-cli", "llm_call", {OP: "llm_call"}, "model", "gemini_cli_model"),
+        ("codex_exec", "exec_command", {"codex.tool.phase": "dispatch", "tool_name": "exec_command"}, "tool", "codex"),
+        ("codex_exec", "session_task.turn", {"turn.id": "1"}, "agent", "codex"),
+        ("opentelemetry.instrumentation.genai.agno", "execute_tool search", {OP: "execute_tool"}, "tool", "otel_frameworks"),
     ],
 )  # fmt: skip
 def test_each_instrumentation_is_known(scope: str, name: str, attributes: dict[str, Any], kind: str, table: str):
