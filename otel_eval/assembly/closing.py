@@ -55,12 +55,12 @@ class Closing(NamedTuple):
 
     trace_id: bytes
     reason: Completeness
-    tops: tuple[bytes, ...] = ()
+    roots: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, trace: ClosedTrace) -> Closing:
         """Return the closing by which this trace, or this part of one, was closed."""
-        return cls(trace.trace_id, trace.reason, trace.part.tops if trace.part else ())
+        return cls(trace.trace_id, trace.reason, trace.part.roots if trace.part else ())
 
 
 class Wait(Enum):
@@ -85,12 +85,12 @@ class Version(NamedTuple):
 
 def closing_state(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
     """Return what a trace waits for by its parent links, and its completeness if it closes after that wait."""
-    tops = [frame for frame in frames.values() if frame[0] not in frames]
-    if (len(tops) == 1 and not tops[0][0]) or (tops and not any(frame[0] for frame in tops)):
+    roots = [frame for frame in frames.values() if frame[0] not in frames]
+    if (len(roots) == 1 and not roots[0][0]) or (roots and not any(frame[0] for frame in roots)):
         resource_scopes = {frame[2] for frame in frames.values()}  # far fewer than spans
         services = {resource_scope.service for resource_scope in resource_scopes} if len(resource_scopes) > 1 else resource_scopes
         return (Wait.COMPLETE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
-    return (Wait.PARTIAL if any(map(is_local_root, tops)) else Wait.OPEN), Completeness.REMOTE_PARENT
+    return (Wait.PARTIAL if any(map(is_local_root, roots)) else Wait.OPEN), Completeness.REMOTE_PARENT
 
 
 def rank(frame: Frame) -> tuple[Any, ...]:

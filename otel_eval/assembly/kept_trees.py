@@ -21,7 +21,7 @@ class KeptTree:
     """A closed tree, or the own span of a run of a released tree.
 
     Attributes:
-        top, parent: ids of its root, and of the missing parent of its root.
+        root, parent: ids of its root, and of the missing parent of its root.
         frames: its spans by id.
         size: bytes of its spans.
         first, last: when its first and its last span arrived.
@@ -29,7 +29,7 @@ class KeptTree:
         keep_s: the seconds from its closing until it is released, and from then until its runs' own spans are forgotten.
     """
 
-    top: bytes
+    root: bytes
     parent: bytes
     frames: dict[bytes, Frame]
     size: int
@@ -60,52 +60,52 @@ class KeptTrees:
     size: int = 0
     final: list[bytes] = field(default_factory=list)
     _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)  # missing parent → roots of the trees and runs below it
-    _cut_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is known → missing parent
+    _released_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is known → missing parent
 
     def add(self, tree: KeptTree) -> None:
         """Keep a tree."""
-        self.tree_of.update(dict.fromkeys(tree.frames, tree.top))
+        self.tree_of.update(dict.fromkeys(tree.frames, tree.root))
         self._put(self.trees, tree)
 
-    def _put(self, held: dict[bytes, KeptTree], tree: KeptTree) -> None:
-        held[tree.top] = tree
+    def _put(self, kept: dict[bytes, KeptTree], tree: KeptTree) -> None:
+        kept[tree.root] = tree
         self.size += tree.size
-        self._below.setdefault(tree.parent, {})[tree.top] = None
+        self._below.setdefault(tree.parent, {})[tree.root] = None
 
-    def take(self, top: bytes) -> KeptTree:
+    def pop(self, root: bytes) -> KeptTree:
         """Remove and return a tree, or a run's own span."""
-        tree = self.trees.pop(top, None) or self.runs.pop(top)
+        tree = self.trees.pop(root, None) or self.runs.pop(root)
         self.size -= tree.size
         for each in tree.frames:
             self.tree_of.pop(each, None)
         below = self._below[tree.parent]
-        del below[top]
+        del below[root]
         if not below:
             del self._below[tree.parent]
         return tree
 
-    def hanging(self, span_id: bytes) -> list[bytes]:
+    def below(self, span_id: bytes) -> list[bytes]:
         """Return the roots of the kept trees and runs whose parent is this span."""
         return list(self._below.get(span_id, ()))
 
-    def remember(self, parent: bytes, *, lost: bool = False) -> None:
-        """Note that trees below this missing parent were closed; `lost`: spans of them were released."""
-        self.parents[parent] = self.parents.get(parent, False) or lost
+    def add_missing_parent(self, parent: bytes, *, is_released: bool = False) -> None:
+        """Note that trees below this missing parent were closed; `is_released`: spans of them were released."""
+        self.parents[parent] = self.parents.get(parent, False) or is_released
         if len(self.parents) > self.limits.max_spans_per_trace:
             del self.parents[next(iter(self.parents))]
 
-    def pass_up(self, span_ids: Iterable[bytes], parent: bytes) -> bool:
+    def replace_missing_parents(self, span_ids: Iterable[bytes], parent: bytes) -> bool:
         """Replace those of the spans, which have arrived, that were missing parents with `parent`; False if none was missing."""
         found = [each for each in span_ids if each in self._below or each in self.parents]
         for each in found:
-            self.remember(parent, lost=self.parents.pop(each, False))
+            self.add_missing_parent(parent, is_released=self.parents.pop(each, False))
         return bool(found)
 
     # ------------------------------------------------------------------ release
 
     def next_end(self) -> float:
         """Return when the next tree is released or the next run's own span is forgotten; infinity if none is kept."""
-        ends = [tree.until for held in (self.trees, self.runs) for tree in list(held.values())[:1]]
+        ends = [tree.until for kept in (self.trees, self.runs) for tree in list(kept.values())[:1]]
         return min(ends, default=float("inf"))
 
     def expire(self, now: float, last_evaluations: dict[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
@@ -114,19 +114,19 @@ class KeptTrees:
         Returns:
             The freed bytes, and the ids of the spans that were dropped.
         """
-        freed, gone = 0, list[bytes]()
+        freed, dropped = 0, list[bytes]()
         while self.trees and (self._is_over(self.trees, now) or self._is_too_much()):
             size, ids = self.release(last_evaluations)
-            freed, gone = freed + size, gone + ids
+            freed, dropped = freed + size, dropped + ids
         while self.runs and (self._is_over(self.runs, now) or len(self.runs) > self.limits.max_spans_per_trace // _SHARE):
-            tree = self.take(next(iter(self.runs)))
-            freed, gone = freed + tree.size, [*gone, tree.top]
-        for each in gone:
-            self._cut_runs.pop(each, None)
-        return freed, gone
+            tree = self.pop(next(iter(self.runs)))
+            freed, dropped = freed + tree.size, [*dropped, tree.root]
+        for each in dropped:
+            self._released_runs.pop(each, None)
+        return freed, dropped
 
-    def _is_over(self, held: Mapping[bytes, KeptTree], now: float) -> bool:
-        return next(iter(held.values())).until <= now
+    def _is_over(self, kept: Mapping[bytes, KeptTree], now: float) -> bool:
+        return next(iter(kept.values())).until <= now
 
     def _is_too_much(self) -> bool:
         limits = self.limits
@@ -134,7 +134,7 @@ class KeptTrees:
 
     def release(self, last_evaluations: Mapping[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
         """Keep only the outermost runs' own spans of the oldest tree; returns the same as `expire`."""
-        tree = self.take(next(iter(self.trees)))
+        tree = self.pop(next(iter(self.trees)))
         runs = [each for each in tree.frames if (last := last_evaluations.get(each)) is not None and last.outermost]
         size = tree.size // len(tree.frames)
         for run in runs:
@@ -142,41 +142,41 @@ class KeptTrees:
             until = tree.until + tree.keep_s
             self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until, tree.keep_s))
         self.finish(tree, last_evaluations)
-        self._cut_runs.update(dict.fromkeys(runs, tree.parent))
-        self._hang_higher(tree)
-        self.remember(tree.parent, lost=True)
+        self._released_runs.update(dict.fromkeys(runs, tree.parent))
+        self._reparent_below(tree)
+        self.add_missing_parent(tree.parent, is_released=True)
         return tree.size - size * len(runs), [each for each in tree.frames if each not in self.runs]
 
     def finish(self, tree: KeptTree, last_evaluations: Mapping[bytes, LastEvaluation]) -> None:
         """Note that the results of the tree's runs are final."""
         self.final += [each for each in tree.frames if each in last_evaluations]
 
-    def release_again(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
+    def restore_released(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
         """Restore after a restart what `released` returned: the kept tree of each run is its own span, below a missing parent."""
         for run, parent in runs.items():
             if run in self.trees:
-                tree = self.take(run)
+                tree = self.pop(run)
                 tree.parent, tree.frames = parent, {run: (parent, *tree.frames[run][1:])}
                 self._put(self.runs, tree)
-                self._cut_runs[run] = parent
+                self._released_runs[run] = parent
         self.parents.update(parents)
 
-    def _hang_higher(self, released: KeptTree) -> None:
+    def _reparent_below(self, released: KeptTree) -> None:
         """Attach the trees and runs below spans of a released tree to the missing parent of that tree."""
         for span_id in released.frames:
-            for top in self._below.pop(span_id, ()):
-                tree = self.trees.get(top) or self.runs[top]
-                tree.parent, tree.frames[top] = released.parent, (released.parent, *tree.frames[top][1:])
-                self._below.setdefault(released.parent, {})[top] = None
-                if top in self.runs:
-                    self._cut_runs[top] = released.parent
+            for root in self._below.pop(span_id, ()):
+                tree = self.trees.get(root) or self.runs[root]
+                tree.parent, tree.frames[root] = released.parent, (released.parent, *tree.frames[root][1:])
+                self._below.setdefault(released.parent, {})[root] = None
+                if root in self.runs:
+                    self._released_runs[root] = released.parent
 
     def released(self) -> Released | None:
         """Return the missing parents of closed trees, and the runs of released ones; None if no tree was closed."""
         if not self.parents:
             return None
-        gone = frozenset([parent for parent, lost in self.parents.items() if lost])
-        return Released(frozenset(self.parents), gone, dict(self._cut_runs))
+        lost = frozenset([parent for parent, is_released in self.parents.items() if is_released])
+        return Released(frozenset(self.parents), lost, dict(self._released_runs))
 
 
 _ID: Final = 16  # bytes of a trace id

@@ -57,7 +57,7 @@ class OpenTrace:
     cut: str = ""
     changed: set[bytes] | None = None
     last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
-    look: float = inf  # when its trees are checked even if spans keep arriving
+    tree_check: float = inf  # when its trees are checked even if spans keep arriving
     trees: SpanTrees | None = None
 
     @property
@@ -69,7 +69,7 @@ class OpenTrace:
 class _Subtree(NamedTuple):
     """An open tree, and when its first and its last span arrived."""
 
-    top: bytes
+    root: bytes
     ids: list[bytes]
     has_agent: bool
     first: float
@@ -78,19 +78,19 @@ class _Subtree(NamedTuple):
 
 def trees_of(frames: Mapping[bytes, Frame]) -> dict[bytes, list[bytes]]:
     """Map the root of each tree to the ids of its spans. The root of a circle of parent links is the smallest id on it."""
-    top_of: dict[bytes, bytes] = {}
+    root_of: dict[bytes, bytes] = {}
     trees: dict[bytes, list[bytes]] = {}
     for start in frames:
         chain: list[bytes] = []
         at = start
-        while at in frames and at not in top_of:
-            top_of[at] = b""  # until the root is known
+        while at in frames and at not in root_of:
+            root_of[at] = b""  # until the root is known
             chain.append(at)
             at = frames[at][0]
         if chain:
-            top = top_of.get(at, chain[-1]) or min(chain[chain.index(at) :])
-            top_of.update(dict.fromkeys(chain, top))
-            trees.setdefault(top, []).extend(chain)
+            root = root_of.get(at, chain[-1]) or min(chain[chain.index(at) :])
+            root_of.update(dict.fromkeys(chain, root))
+            trees.setdefault(root, []).extend(chain)
     return trees
 
 
@@ -99,55 +99,55 @@ class SpanTrees:
     """The trees of one open trace.
 
     Attributes:
-        looked, next_look: when the trees were checked last, and when they are checked next if no span arrives.
+        last_check, next_check: when the trees were checked last, and when they are checked next if no span arrives.
         kept: the closed trees.
     """
 
     limits: Limits
     counts: BufferCounts
     is_agent: Callable[[Frame], bool]
-    looked: float
-    next_look: float = 0.0
+    last_check: float
+    next_check: float = 0.0
     kept: KeptTrees = field(init=False)
     _known: set[bytes] = field(default_factory=set)  # open spans that were in a closed tree before
     _arrived: dict[bytes, float] = field(default_factory=dict)  # open span → when it arrived
     _agents: set[bytes] = field(default_factory=set)
     _evaluated: Evidence = NOTHING  # of all spans that were in a closed tree
-    _handed: list[bytes] = field(default_factory=list)  # roots of closed trees whose runs may have been deferred
+    _maybe_deferred: list[bytes] = field(default_factory=list)  # roots of closed trees whose runs may have been deferred
 
     def __post_init__(self) -> None:
         self.kept = KeptTrees(self.limits)
 
     # ----------------------------------------------------------------- check
 
-    def look(self, trace: OpenTrace, now: float) -> tuple[dict[Completeness, list[bytes]], float]:
+    def due(self, trace: OpenTrace, now: float) -> tuple[dict[Completeness, list[bytes]], float]:
         """Return the roots of the due trees by the reason to close them, and when to check again if no span arrives."""
-        self.looked = now
+        self.last_check = now
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         due: dict[Completeness, list[bytes]] = {}
         following = [self.kept.next_end()]
         trees = self._read(trace)
-        rest = self._rest(trace, trees)
+        rest = self._idle_deadline(trace, trees)
         for tree in trees:
             when, reason = min(self._deadline(tree, trace, now), rest)
             if when <= now:
-                due.setdefault(reason, []).append(tree.top)
+                due.setdefault(reason, []).append(tree.root)
             else:
                 following.append(when)
         return due, min(following)
 
     def agent_trees(self, trace: OpenTrace) -> tuple[bytes, ...]:
         """Return the roots of all open trees with an agent span."""
-        return tuple([tree.top for tree in self._read(trace) if tree.has_agent])
+        return tuple([tree.root for tree in self._read(trace) if tree.has_agent])
 
     def has_agents(self, trace: OpenTrace) -> bool:
         """Whether the trace has, or had, an agent span."""
-        self._note(trace)
+        self._assign_arrivals(trace)
         return bool(self._agents or self.kept.parents)
 
-    def _rest(self, trace: OpenTrace, trees: list[_Subtree]) -> tuple[float, Completeness]:
+    def _idle_deadline(self, trace: OpenTrace, trees: list[_Subtree]) -> tuple[float, Completeness]:
         """Return when all trees are closed if the trace gets no further span, and the reason."""
-        if any(is_local_root(trace.frames[tree.top]) for tree in trees):
+        if any(is_local_root(trace.frames[tree.root]) for tree in trees):
             return trace.touched + self.limits.decision_wait_partial_s, Completeness.REMOTE_PARENT
         return trace.touched + self.limits.idle_s, Completeness.IDLE
 
@@ -160,29 +160,29 @@ class SpanTrees:
         last = min(aged, (tree.last + limits.idle_s, Completeness.IDLE))
         if last[0] <= now:
             return last
-        wait = limits.decision_wait_partial_s if is_local_root(trace.frames[tree.top]) else limits.decision_wait_detached_s
+        wait = limits.decision_wait_partial_s if is_local_root(trace.frames[tree.root]) else limits.decision_wait_detached_s
         return min((tree.last + wait, Completeness.DETACHED), last)
 
     def _read(self, trace: OpenTrace) -> list[_Subtree]:
         """Assign new spans to kept trees or open ones, and return the open trees."""
-        self._open_unevaluated(trace)
-        self._note(trace)
+        self._open_deferred(trace)
+        self._assign_arrivals(trace)
         trees = []
-        for top, ids in trees_of(trace.frames).items():
+        for root, ids in trees_of(trace.frames).items():
             has_agent = not self._agents.isdisjoint(ids)
             if has_agent:
-                self._open_hanging(trace, ids)
+                self._open_below(trace, ids)
             times = [self._arrived[each] for each in ids]
-            tree = _Subtree(top, ids, has_agent, min(times), max(times))
-            if has_agent or not self._is_beside(trace, tree):
+            tree = _Subtree(root, ids, has_agent, min(times), max(times))
+            if has_agent or not self._joins_kept(trace, tree):
                 trees.append(tree)
             else:
-                self._keep(trace, tree, self.looked)
+                self._keep(trace, tree, self.last_check)
         return trees
 
     # --------------------------------------------------------------- arrivals
 
-    def _note(self, trace: OpenTrace) -> None:
+    def _assign_arrivals(self, trace: OpenTrace) -> None:
         """Process the spans that arrived since the last check."""
         frames, kept = trace.frames, self.kept
         for span_id in [each for each in frames if each not in self._arrived]:
@@ -202,10 +202,10 @@ class SpanTrees:
     def _replace(self, trace: OpenTrace, span_id: bytes, frame: Frame) -> None:
         """Handle another version of a span of a kept tree: open the tree if it is the greater one, else drop it."""
         self.counts.spans_duplicate += 1
-        top = self.kept.tree_of[span_id]
-        earlier = self.kept.trees[top].frames[span_id]
+        root = self.kept.tree_of[span_id]
+        earlier = self.kept.trees[root].frames[span_id]
         if rank(frame) > rank(earlier):
-            self._open(trace, top)
+            self._open(trace, root)
             trace.frames[span_id] = frame
             self._known.discard(span_id)
         else:
@@ -218,18 +218,18 @@ class SpanTrees:
         del trace.frames[span_id]
         self.counts.spans_too_late += 1
 
-    def _is_beside(self, trace: OpenTrace, tree: _Subtree) -> bool:
+    def _joins_kept(self, trace: OpenTrace, tree: _Subtree) -> bool:
         """Whether to keep a tree without an agent: it encloses closed trees, or waited long enough below their missing parent."""
-        parent = trace.frames[tree.top][0]
-        if self.kept.pass_up(tree.ids, parent):
+        parent = trace.frames[tree.root][0]
+        if self.kept.replace_missing_parents(tree.ids, parent):
             return True
-        return parent in self.kept.parents and tree.last + self.limits.decision_wait_detached_s <= self.looked
+        return parent in self.kept.parents and tree.last + self.limits.decision_wait_detached_s <= self.last_check
 
-    def _open_hanging(self, trace: OpenTrace, ids: list[bytes]) -> None:
+    def _open_below(self, trace: OpenTrace, ids: list[bytes]) -> None:
         """Open the kept trees below the spans of a tree with an agent, and those below them, and add their spans to `ids`."""
         for span_id in ids:  # grows in the loop
-            for top in self.kept.hanging(span_id):
-                ids += self._open(trace, top)
+            for root in self.kept.below(span_id):
+                ids += self._open(trace, root)
 
     def note_log(self, trace: OpenTrace, span_id: bytes) -> None:
         """Note that a log record of the span arrived: the tree of a kept span is opened, because its runs change."""
@@ -241,21 +241,21 @@ class SpanTrees:
 
     def _keep(self, trace: OpenTrace, tree: _Subtree, now: float) -> None:
         """Move an open tree to the kept trees."""
-        size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.top][0]
+        size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.root][0]
         # The parent of a local root is a span of another process, and those arrive within `grace_period_s`.
         keep_s = (
-            min(self.limits.grace_period_s, self.limits.keep_s) if is_local_root(trace.frames[tree.top]) else self.limits.keep_s
+            min(self.limits.grace_period_s, self.limits.keep_s) if is_local_root(trace.frames[tree.root]) else self.limits.keep_s
         )
         frames = {each: trace.frames.pop(each) for each in tree.ids}
         for each in tree.ids:
             del self._arrived[each]
         self._evaluated = joined(self._evaluated, evidence_of([each for each in tree.ids if each not in self._known]))
         self._known.difference_update(tree.ids)
-        self.kept.add(KeptTree(tree.top, parent, frames, size, tree.first, tree.last, now + keep_s, keep_s))
+        self.kept.add(KeptTree(tree.root, parent, frames, size, tree.first, tree.last, now + keep_s, keep_s))
 
-    def _open(self, trace: OpenTrace, top: bytes) -> list[bytes]:
+    def _open(self, trace: OpenTrace, root: bytes) -> list[bytes]:
         """Move a kept tree, or a run's own span, back to the open frames; returns the ids of its spans."""
-        tree = self.kept.take(top)
+        tree = self.kept.pop(root)
         self._arrived.update(dict.fromkeys(tree.frames, trace.touched))
         self._known.update(tree.frames)
         trace.frames.update(tree.frames)
@@ -263,34 +263,34 @@ class SpanTrees:
 
     def open_all(self, trace: OpenTrace) -> None:
         """Move all kept trees and runs back to the open frames, because the whole trace is closed."""
-        self._note(trace)
+        self._assign_arrivals(trace)
         for tree in self.kept.trees.values():
             self.kept.finish(tree, trace.last_evaluations)
-        for top in [*self.kept.trees, *self.kept.runs]:
-            self._open(trace, top)
+        for root in [*self.kept.trees, *self.kept.runs]:
+            self._open(trace, root)
 
-    def _open_unevaluated(self, trace: OpenTrace) -> None:
+    def _open_deferred(self, trace: OpenTrace) -> None:
         """Open the closed trees with a deferred run; the arrival times of their first and last span stay."""
-        handed, self._handed = self._handed, []
-        for top in handed:
-            if (tree := self.kept.trees.get(top)) is None:
+        closed, self._maybe_deferred = self._maybe_deferred, []
+        for root in closed:
+            if (tree := self.kept.trees.get(root)) is None:
                 continue
             revisions = [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations]
             if not revisions:
-                self._handed.append(top)  # its evaluation has not ended
+                self._maybe_deferred.append(root)  # its evaluation has not ended
             elif min(revisions) < 0:
-                self._open(trace, top)
+                self._open(trace, root)
                 self._arrived.update(dict.fromkeys(tree.frames, tree.last))
-                self._arrived[top] = tree.first
+                self._arrived[root] = tree.first
 
-    def give_up(self, trace: OpenTrace) -> None:
+    def drop_kept(self, trace: OpenTrace) -> None:
         """Drop all kept trees and runs."""
         self._free(trace, *self.kept.expire(float("inf"), trace.last_evaluations))
 
-    def _free(self, trace: OpenTrace, size: int, gone: list[bytes]) -> None:
+    def _free(self, trace: OpenTrace, size: int, dropped: list[bytes]) -> None:
         trace.size -= size
-        self._agents.difference_update(gone)
-        for each in gone:
+        self._agents.difference_update(dropped)
+        for each in dropped:
             trace.last_evaluations.pop(each, None)
             trace.records -= len(trace.logs.pop(each, ()))
 
@@ -301,7 +301,7 @@ class SpanTrees:
 
     # ---------------------------------------------------------------- closing
 
-    def hand_over(self, trace: OpenTrace, closing: Closing, now: float) -> ClosedTrace | None:
+    def close(self, trace: OpenTrace, closing: Closing, now: float) -> ClosedTrace | None:
         """Close trees: move them to the kept ones.
 
         Returns:
@@ -309,40 +309,40 @@ class SpanTrees:
         """
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         trees = self._read(trace)
-        tops = set(closing.tops)  # after a restart one of these spans may be inside a tree
-        chosen = [tree for tree in trees if tree.top in tops or not tops.isdisjoint(tree.ids)]
+        roots = set(closing.roots)  # after a restart one of these spans may be inside a tree
+        chosen = [tree for tree in trees if tree.root in roots or not roots.isdisjoint(tree.ids)]
         if not chosen:
             return None
         own = {each: trace.frames[each] for tree in chosen for each in tree.ids}
-        others = self._evidence(trace, [tree for tree in trees if tree.top not in own])
+        others = self._possible_parts(trace, [tree for tree in trees if tree.root not in own])
         changed = frozenset(own.keys() - self._known)
         for tree in chosen:
-            self.kept.remember(trace.frames[tree.top][0])
+            self.kept.add_missing_parent(trace.frames[tree.root][0])
             self._keep(trace, tree, now)
-        self._handed += [tree.top for tree in chosen]
+        self._maybe_deferred += [tree.root for tree in chosen]
         self.counts.parts_closed += len(chosen)
-        part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
+        part, released = Part(tuple([tree.root for tree in chosen]), frozenset(own)), self.kept.released()
         frames, evidence = others | own, self.evidence(trace)
         logs = listed(trace.logs, frames)
         return ClosedTrace(
             closing.trace_id, frames, closing.reason, logs, "", changed, trace.last_evaluations, part, released, evidence
         )
 
-    def _evidence(self, trace: OpenTrace, trees: list[_Subtree]) -> dict[bytes, Frame]:
+    def _possible_parts(self, trace: OpenTrace, trees: list[_Subtree]) -> dict[bytes, Frame]:
         """Return the spans of other trees that can show that a part of a run is missing."""
         frames = trace.frames
         found = {each: frames[each] for tree in trees if not tree.has_agent for each in tree.ids}
-        tops = [(tree.top, frames[tree.top]) for tree in trees if tree.has_agent]
-        tops += [(tree.top, tree.frames[tree.top]) for tree in self.kept.trees.values()]
-        return found | {top: frame for top, frame in tops if frame[0] and parent_is_remote(frame) is False}
+        roots = [(tree.root, frames[tree.root]) for tree in trees if tree.has_agent]
+        roots += [(tree.root, tree.frames[tree.root]) for tree in self.kept.trees.values()]
+        return found | {root: frame for root, frame in roots if frame[0] and parent_is_remote(frame) is False}
 
-    def whole(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:
+    def snapshot(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:
         """Return all spans held of the trace: `part` are the kept ones, `changed` the open ones that were in no closed tree."""
         kept = [*self.kept.trees.values(), *self.kept.runs.values()]
         frames = dict(trace.frames)
         for tree in kept:
             frames.update(tree.frames)
-        part = Part(tuple([tree.top for tree in kept]), frozenset(frames.keys() - trace.frames.keys()))
+        part = Part(tuple([tree.root for tree in kept]), frozenset(frames.keys() - trace.frames.keys()))
         changed = frozenset(trace.frames.keys() - self._known)
         reason, released = Completeness.DETACHED, self.kept.released()
         logs = listed(trace.logs, frames)
@@ -352,7 +352,7 @@ class SpanTrees:
         """Return the open spans that were never in a closed tree; None if no tree was closed."""
         return trace.frames.keys() - self._known if self._known or self.kept.parents else None
 
-    def adopt(self, known: set[bytes]) -> None:
+    def mark_evaluated(self, known: set[bytes]) -> None:
         """Note that these spans were evaluated before, when the whole trace was closed."""
         self._evaluated = joined(self._evaluated, evidence_of(known - self._known))
         self._known |= known

@@ -68,16 +68,16 @@ class TraceBuffer(TraceStore):
         for item in spans:
             by_trace[item[0]].append(item)
         for trace_id, items in by_trace.items():
-            trace = self._open.get(trace_id) or self._enter(trace_id, now)
+            trace = self._open.get(trace_id) or self._open_or_reopen(trace_id, now)
             if trace is None:
                 for item in items[1:]:  # the first one was counted by the call
                     self._push(*item, now)
-            elif not self._push_together(trace, items, now):
+            elif not self._push_all(trace, items, now):
                 for item in items:
                     self._push(*item, now)
-        self._relieve(now)
+        self._enforce_limits(now)
 
-    def _push_together(self, trace: OpenTrace, items: Sequence[SpanFrame], now: float) -> bool:
+    def _push_all(self, trace: OpenTrace, items: Sequence[SpanFrame], now: float) -> bool:
         """Add spans to an open trace; False, and none is added, if one is known, over a limit or requires an earlier check."""
         limits = self.limits
         frames = {item[1]: item[2] for item in items}
@@ -99,14 +99,14 @@ class TraceBuffer(TraceStore):
         return True
 
     def _push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
-        trace = self._open.get(trace_id) or self._enter(trace_id, now)
+        trace = self._open.get(trace_id) or self._open_or_reopen(trace_id, now)
         if trace is None:
             return None
         frames, most, most_bytes = trace.frames, self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
         if span_id in frames:
             return self._keep_higher_rank(trace_id, trace, span_id, frame, size)
         if len(frames) >= most or trace.size + size > most_bytes:
-            return self._cut(trace_id, trace, most if len(frames) >= most else 0)
+            return self._overflow(trace_id, trace, most if len(frames) >= most else 0)
         frames[span_id] = frame
         self.counts.spans_kept += 1
         self.counts.spans_late += trace.changed is not None
@@ -126,14 +126,14 @@ class TraceBuffer(TraceStore):
         """Add log records, given as `(trace id, span id, frame, size)`: content that is sent apart from its span."""
         most = RECORDS_PER_SPAN * self.limits.max_spans_per_trace
         for trace_id, span_id, frame, size in logs:
-            trace = self._open.get(trace_id) or self._enter(trace_id, now)
+            trace = self._open.get(trace_id) or self._open_or_reopen(trace_id, now)
             if trace is None:
                 continue
             held = trace.logs.get(span_id, ())
             if frame in held:
                 continue
             if trace.records >= most or trace.size + size > self.limits.max_bytes_per_trace:
-                self._cut(trace_id, trace, most if trace.records >= most else 0, _RECORDS_LIMIT)
+                self._overflow(trace_id, trace, most if trace.records >= most else 0, _RECORDS_LIMIT)
                 continue
             trace.logs.setdefault(span_id, {})[frame] = None
             trace.records += 1
@@ -141,9 +141,9 @@ class TraceBuffer(TraceStore):
             if trace.trees is not None:
                 with self._resized(trace_id, trace):
                     trace.trees.note_log(trace, span_id)
-        self._relieve(now)
+        self._enforce_limits(now)
 
-    def _enter(self, trace_id: bytes, now: float) -> OpenTrace | None:
+    def _open_or_reopen(self, trace_id: bytes, now: float) -> OpenTrace | None:
         """Open or reopen the trace of an id that is not open; None, with the span counted, if it is too late or over a limit."""
         if self._tombstones.holds(trace_id, now):
             self.counts.spans_too_late += 1
@@ -158,7 +158,7 @@ class TraceBuffer(TraceStore):
             return None
         trace.created = trace.created if is_taken_back else now
         trace.check = float("inf")
-        trace.look = now
+        trace.tree_check = now
         self._open[trace_id] = trace
         self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         return trace
@@ -185,7 +185,7 @@ class TraceBuffer(TraceStore):
         known = self._version(trace, span_id)
         found = rank(frame)
         if found > known.rank and trace.size - known.size + size > self.limits.max_bytes_per_trace:
-            return self._cut(trace_id, trace, 0)
+            return self._overflow(trace_id, trace, 0)
         self.counts.spans_duplicate += 1
         if found > known.rank:
             trace.frames[span_id] = frame
@@ -205,7 +205,7 @@ class TraceBuffer(TraceStore):
             self._bytes += SPAN_OVERHEAD_BYTES
         return known
 
-    def _cut(self, trace_id: bytes, trace: OpenTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
+    def _overflow(self, trace_id: bytes, trace: OpenTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
         """Close a trace that reached a limit: the span or log record is dropped, and so are those that follow."""
         self.counts.spans_over_limit += 1
         limit = (
@@ -216,15 +216,15 @@ class TraceBuffer(TraceStore):
         trace.cut = trace.cut or limit
         self._set_ready(trace_id, trace, Completeness.OVERFLOW)
 
-    def _relieve(self, now: float) -> None:
+    def _enforce_limits(self, now: float) -> None:
         """Keep the limits: evict evaluated traces first, then close what is due, then the oldest open traces (`overflow`)."""
         self._drop_from_grace(0, 0)
         if not self._fits(0, 0):
             self._check(now, ALL)
         while self._open and not self._fits(0, 0):
-            self._evict()
+            self._close_oldest()
 
-    def _evict(self) -> None:
+    def _close_oldest(self) -> None:
         trace_id = next(iter(self._open))
         self.counts.traces_over_limit += 1
         self._set_ready(trace_id, self._open[trace_id], Completeness.OVERFLOW)
@@ -248,7 +248,7 @@ class TraceBuffer(TraceStore):
             trace_id, trace = next(iter(self._open.items()))
             if self._oldest_is_over():
                 return "open traces fill traces.max_bytes or traces.max_traces, and the oldest closes soon"
-            self._evict()
+            self._close_oldest()
             if trace_id in ids:  # it opens again
                 size, traces = size + trace.size, traces + 1
         return ""
@@ -262,10 +262,10 @@ class TraceBuffer(TraceStore):
 
     def _oldest_is_over(self) -> bool:
         trace_id, trace = next(iter(self._open.items()))
-        if self._awaited != (trace, trace.check):  # further spans do not change the answer
+        if self._last_over != (trace, trace.check):  # further spans do not change the answer
             if not self.is_over(trace_id):
                 return False
-            self._awaited = (trace, trace.check)
+            self._last_over = (trace, trace.check)
         return True
 
     # ----------------------------------------------------------------- out
@@ -288,7 +288,7 @@ class TraceBuffer(TraceStore):
         parts = self._ready_parts[:most]
         del self._ready_parts[:most]
         ids = self._next(most - len(parts), most_bytes)
-        return parts + [self._hand_over(trace_id, now) for trace_id in ids]
+        return parts + [self._pop_ready(trace_id, now) for trace_id in ids]
 
     def _next(self, most: int, most_bytes: int) -> list[bytes]:
         ids: list[bytes] = []
@@ -323,22 +323,22 @@ class TraceBuffer(TraceStore):
             aged: also close traces that are due because of their age. Not before spans are pushed: these would reopen such a
                 trace again and again, and it would never be evaluated.
         """
-        checks, put_off = self._checks, []
+        checks, deferred = self._checks, []
         while checks and checks[0][0] <= now and len(self._ready) + len(self._ready_parts) < most:
             _, number, trace_id = heapq.heappop(checks)
             trace = self._scheduled(number, trace_id)
             if trace is None:
                 continue
             if not aged and trace.created + self.limits.max_age_s <= now:
-                put_off.append((trace_id, trace))
+                deferred.append((trace_id, trace))
                 continue
-            soonest = min(trace.touched + self.limits.decision_wait_s, trace.created + self.limits.max_age_s, trace.look)
+            soonest = min(trace.touched + self.limits.decision_wait_s, trace.created + self.limits.max_age_s, trace.tree_check)
             if soonest > now:  # it is not due whatever it waits for, so its spans need not be read
                 self._schedule(trace_id, trace, soonest)
                 continue
             state = closing_state(trace.frames)
-            following = None if state[0] is Wait.COMPLETE else self._look(trace_id, trace, now)
-            trace.look = trace.look if trace.look > now else float("inf")
+            following = None if state[0] is Wait.COMPLETE else self._check_trees(trace_id, trace, now)
+            trace.tree_check = trace.tree_check if trace.tree_check > now else float("inf")
             if following is not None:
                 self._schedule(trace_id, trace, following)
                 continue
@@ -346,8 +346,8 @@ class TraceBuffer(TraceStore):
             if deadline <= now:
                 self._set_ready(trace_id, trace, reason)
             else:
-                self._schedule(trace_id, trace, min(deadline, trace.look))
-        for trace_id, trace in put_off:
+                self._schedule(trace_id, trace, min(deadline, trace.tree_check))
+        for trace_id, trace in deferred:
             self._schedule(trace_id, trace, now)
 
     def _deadline(self, trace: OpenTrace, wait: Wait, reason: Completeness) -> tuple[float, Completeness]:

@@ -17,7 +17,7 @@ from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
 
 ALL: Final = sys.maxsize
-_LOOKS: Final = 8  # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
+_CHECKS_PER_WAIT: Final = 8  # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 
 _new_closed: Final = constructor(ClosedTrace)
 
@@ -34,11 +34,11 @@ class TraceStore:
         self.limits = limits or Limits()
         self.counts: Final = BufferCounts()
         self._is_agent: Final = is_agent
-        self._gap_s: Final = max(self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _LOOKS)
+        self._check_interval_s: Final = max(self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _CHECKS_PER_WAIT)
         # Ordered, because finding the first key of a plain dictionary takes a search past all items that were removed before it.
         self._open = OrderedDict[bytes, OpenTrace]()
         self._dormant = OrderedDict[bytes, OpenTrace]()  # without open spans, but with kept or released trees
-        self._keeping = OrderedDict[bytes, OpenTrace]()  # with kept trees, in the order in which their last part was closed
+        self._with_kept_trees = OrderedDict[bytes, OpenTrace]()  # in the order in which their last part was closed
         self._grace = OrderedDict[bytes, OpenTrace]()  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
         # Schedule of checks: instant, number, trace id. Without the traces themselves, because an entry may outlive its trace.
@@ -48,7 +48,7 @@ class TraceStore:
         self._bytes = 0  # of open traces, without their kept trees
         self._grace_bytes = 0  # of evaluated traces kept for late spans, and of kept trees
         self._backlog = 0  # of closed traces that are not yet popped
-        self._awaited: tuple[OpenTrace | None, float] = (None, 0.0)  # the last trace that `is_over` held for, and its next check
+        self._last_over: tuple[OpenTrace | None, float] = (None, 0.0)  # the last trace that `is_over` held for, its next check
         self._final: list[tuple[bytes, bytes]] = []  # trace id and run id
         self._sequence = 0
 
@@ -60,30 +60,30 @@ class TraceStore:
         while self.held_bytes > most_bytes or self._traces() > most:
             if self._grace:
                 self._forget(*self._grace.popitem(last=False))
-            elif not self._give_up_part():
+            elif not self._evict_oldest_trees():
                 return
             self.counts.late_given_up += 1
 
     def _traces(self) -> int:
         return len(self._open) + len(self._grace) + len(self._dormant)
 
-    def _give_up_part(self) -> bool:
+    def _evict_oldest_trees(self) -> bool:
         """Drop the kept trees of the trace whose last part was closed the longest ago; False if there are none."""
-        trace_id = next(iter(self._keeping or self._dormant), None)
+        trace_id = next(iter(self._with_kept_trees or self._dormant), None)
         if trace_id is None:
             return False
-        trace = self._keeping.pop(trace_id, None)
+        trace = self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
-            self._give_up(trace_id, trace)
+            self._drop_kept_trees(trace_id, trace)
         if trace_id in self._dormant:
             self._bytes -= self._dormant.pop(trace_id).size
         return True
 
-    def _give_up(self, trace_id: bytes, trace: OpenTrace) -> None:
+    def _drop_kept_trees(self, trace_id: bytes, trace: OpenTrace) -> None:
         """Drop the kept trees of a trace."""
         if trace.trees is not None:
             with self._resized(trace_id, trace):
-                trace.trees.give_up(trace)
+                trace.trees.drop_kept(trace)
 
     @contextmanager
     def _resized(self, trace_id: bytes, trace: OpenTrace) -> Iterator[None]:
@@ -121,20 +121,20 @@ class TraceStore:
         if self._open.pop(trace_id, None) is not None:
             if trace.trees is not None:
                 with self._resized(trace_id, trace):
-                    (trace.trees.give_up if reason is Completeness.OVERFLOW else trace.trees.open_all)(trace)
+                    (trace.trees.drop_kept if reason is Completeness.OVERFLOW else trace.trees.open_all)(trace)
                 trace.changed = trace.trees.changed(trace) if trace.changed is None else trace.changed
             self._ready[trace_id] = (trace, reason)
             self._bytes -= trace.size
             self._backlog += trace.size
 
-    def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace:
+    def _pop_ready(self, trace_id: bytes, now: float) -> ClosedTrace:
         """Pop a trace that is ready for evaluation, and keep it for late spans. It has no spans if only log records arrived."""
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
-        handed = _closed(trace_id, trace, reason)
+        closed = _closed(trace_id, trace, reason)
         self.counts.traces_closed += bool(trace.frames)
         self._keep(trace_id, trace, now)
-        return handed
+        return closed
 
     def _keep(self, trace_id: bytes, trace: OpenTrace, now: float) -> None:
         """Keep a popped trace for late spans; of one that a limit cut, only that it was cut."""
@@ -151,7 +151,7 @@ class TraceStore:
             self._forget(*self._grace.popitem(last=False))
         self._tombstones.expire(now)
 
-    def _rest(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
+    def _keep_dormant(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
         """Make a trace without open spans dormant, or drop it once nothing of it is kept; False if it was dropped."""
         if trace.frames:
             return True
@@ -163,27 +163,27 @@ class TraceStore:
 
     # ---------------------------------------- trees that are evaluated on their own
 
-    def _look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
+    def _check_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
         """Close the due trees of a trace; return when to check again, None if the trace is closed as a whole or was dropped."""
         with self._resized(trace_id, trace):
-            following = self._look_at_trees(trace_id, trace, now)
-        return following if following is None or self._rest(trace_id, trace, now) else None
+            following = self._close_due_trees(trace_id, trace, now)
+        return following if following is None or self._keep_dormant(trace_id, trace, now) else None
 
-    def _look_at_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
+    def _close_due_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
         trees = self._trees(trace, now)
         if trees is None:
-            trace.look = now + self._gap_s if trace.touched + self.limits.decision_wait_s > now else inf
+            trace.tree_check = now + self._check_interval_s if trace.touched + self.limits.decision_wait_s > now else inf
             return None
-        if now < min(trace.look, trees.next_look) < inf:
-            return min(trace.look, trees.next_look)
-        due, following = trees.look(trace, now)
-        for reason, tops in due.items():
-            self._hand_over_trees(trace, Closing(trace_id, reason, tuple(tops)), now)
-        trace.look = now + self._gap_s if trace.frames else inf
+        if now < min(trace.tree_check, trees.next_check) < inf:
+            return min(trace.tree_check, trees.next_check)
+        due, following = trees.due(trace, now)
+        for reason, roots in due.items():
+            self._close_part(trace, Closing(trace_id, reason, tuple(roots)), now)
+        trace.tree_check = now + self._check_interval_s if trace.frames else inf
         end = inf if trace.frames else trace.touched + self.limits.max_age_s
-        following = min(following, end, trees.kept.next_end(), trace.look if due else inf)
-        trees.next_look = max(following, now + self._gap_s / _LOOKS)
-        return trees.next_look
+        following = min(following, end, trees.kept.next_end(), trace.tree_check if due else inf)
+        trees.next_check = max(following, now + self._check_interval_s / _CHECKS_PER_WAIT)
+        return trees.next_check
 
     def _trees(self, trace: OpenTrace, now: float) -> SpanTrees | None:
         """Return the trees of a trace that has an agent span and no root; None for any other trace."""
@@ -193,7 +193,7 @@ class TraceStore:
         if not trees.has_agents(trace):
             return None
         if trace.changed is not None:  # the whole trace was closed before
-            trees.adopt(trace.frames.keys() - trace.changed)
+            trees.mark_evaluated(trace.frames.keys() - trace.changed)
             trace.changed = None
         return trees
 
@@ -207,20 +207,20 @@ class TraceStore:
         if trace is None:
             return
         with self._resized(closing.trace_id, trace):
-            trees = self._trees_of(trace, now) if closing.tops else self._trees(trace, now)
-            if trees is not None and not closing.tops:
-                trees.looked = now
-                closing = closing._replace(tops=trees.agent_trees(trace))
+            trees = self._trees_of(trace, now) if closing.roots else self._trees(trace, now)
+            if trees is not None and not closing.roots:
+                trees.last_check = now
+                closing = closing._replace(roots=trees.agent_trees(trace))
             if trees is not None:
-                self._hand_over_trees(trace, closing, now)
-        self._rest(closing.trace_id, trace, now)
+                self._close_part(trace, closing, now)
+        self._keep_dormant(closing.trace_id, trace, now)
 
-    def _hand_over_trees(self, trace: OpenTrace, closing: Closing, now: float) -> None:
-        part = self._trees_of(trace, now).hand_over(trace, closing, now)
+    def _close_part(self, trace: OpenTrace, closing: Closing, now: float) -> None:
+        part = self._trees_of(trace, now).close(trace, closing, now)
         if part is not None:
             self._ready_parts.append(part)
-            self._keeping[closing.trace_id] = trace
-            self._keeping.move_to_end(closing.trace_id)
+            self._with_kept_trees[closing.trace_id] = trace
+            self._with_kept_trees.move_to_end(closing.trace_id)
 
     def _unclosed(self, trace_id: bytes) -> OpenTrace | None:
         """Return the trace of an id if it is open or dormant, else None."""
@@ -233,36 +233,36 @@ class TraceStore:
             return  # its root never arrived, and it had no run: later spans may begin one
         self._tombstones.add(trace_id, trace.touched + self.limits.max_age_s)
 
-    def close_again(self, trace_id: bytes, reason: Completeness, now: float, tops: tuple[bytes, ...] = ()) -> ClosedTrace | None:
+    def reclose(self, trace_id: bytes, reason: Completeness, now: float, roots: tuple[bytes, ...] = ()) -> ClosedTrace | None:
         """Close a trace, or trees of it, as a record of the journal has it, due or not; None if it is not here."""
-        if tops:
-            self._close_trees(Closing(trace_id, reason, tops), now)
+        if roots:
+            self._close_trees(Closing(trace_id, reason, roots), now)
             return self._ready_parts.pop() if self._ready_parts else None
         if trace_id in self._open:
             self._set_ready(trace_id, self._open[trace_id], reason)
         if trace_id not in self._ready:
             return None
         self._ready[trace_id] = (self._ready[trace_id][0], reason)
-        return self._hand_over(trace_id, now)
+        return self._pop_ready(trace_id, now)
 
     def take_final(self) -> list[tuple[bytes, bytes]]:
         """Return, each once, the trace id and run id of runs of closed trees that can no longer become inner runs of an agent."""
         final, self._final = self._final, []
         return final
 
-    def give_up_dormant(self, trace_ids: Iterable[bytes]) -> None:
+    def evict_dormant(self, trace_ids: Iterable[bytes]) -> None:
         """Drop the kept trees of those of the traces that are dormant, because the storage of their spans is nearly full."""
         for trace_id in trace_ids:
             trace = self._dormant.get(trace_id)
             if trace is not None and trace.trees is not None:
-                self._give_up(trace_id, trace)
+                self._drop_kept_trees(trace_id, trace)
                 self.counts.late_given_up += 1
 
-    def remembered(self) -> Iterator[tuple[bytes, float]]:
+    def tombstones(self) -> Iterator[tuple[bytes, float]]:
         """Yield the ids of which only a tombstone is left, and until when it is held."""
         return self._tombstones.items()
 
-    def remember(self, trace_id: bytes, until: float) -> None:
+    def add_tombstone(self, trace_id: bytes, until: float) -> None:
         """Replace a trace with a tombstone: drop what is held of it, and accept no span of it until an instant."""
         self.drop(trace_id)
         self._tombstones.add(trace_id, until)
@@ -270,7 +270,7 @@ class TraceStore:
     def drop(self, trace_id: bytes) -> None:
         """Drop everything that is held of a trace."""
         trace = self._open.pop(trace_id, None) or self._dormant.pop(trace_id, None)
-        self._keeping.pop(trace_id, None)
+        self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
             self._bytes -= trace.size - trace.kept_bytes
             self._grace_bytes -= trace.kept_bytes
@@ -285,14 +285,14 @@ class TraceStore:
         if trace is None or trace.cut:
             return None
         if trace.trees is not None and trace.trees.kept.parents:
-            return trace.trees.whole(trace_id, trace)
+            return trace.trees.snapshot(trace_id, trace)
         return _closed(trace_id, trace, Completeness.COMPLETE)
 
-    def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
-        """Restore the released trees of a trace after a restart; see `KeptTrees.release_again`."""
+    def restore_released(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
+        """Restore the released trees of a trace after a restart; see `KeptTrees.restore_released`."""
         trace = self._unclosed(trace_id)
         if trace is not None and trace.trees is not None:
-            trace.trees.kept.release_again(parents, runs)
+            trace.trees.kept.restore_released(parents, runs)
 
     def reserve(self, size: int) -> None:
         """Evict what is kept for late spans until `size` more bytes fit, or nothing is kept."""

@@ -282,7 +282,7 @@ class Durable:
         self._looked = now
         traces = [trace for trace_id in self.segment_refs.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
         if sum(map(weight_of, traces)) > segment.size // 2:
-            buffer.give_up_dormant(trace.trace_id for trace in traces)
+            buffer.evict_dormant(trace.trace_id for trace in traces)
             return  # else it is needed as it is
         for trace in traces:
             records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
@@ -298,7 +298,7 @@ class Durable:
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         ahead = self.now() - self._clock()
-        ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
+        ids = [(trace_id, until + ahead) for trace_id, until in buffer.tombstones()]
         # If they cannot be written, a full disk has to be emptied all the same; after a crash some spans may be too late unseen.
         self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)
 

@@ -288,4 +288,4 @@ class RecordedAttempts:
 
 
 def _key(trace: ClosedTrace) -> bytes:
-    return key_of_trace(trace.trace_id, trace.part.tops if trace.part else ())
+    return key_of_trace(trace.trace_id, trace.part.roots if trace.part else ())

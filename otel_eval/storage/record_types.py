@@ -124,7 +124,7 @@ class RecordKind(IntEnum):
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
     """The payload of CLOSED."""
-    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(tops)) + b"".join(tops) for trace_id, why, tops in closed)
+    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(roots)) + b"".join(roots) for trace_id, why, roots in closed)
 
 
 def unpack_closings(payload: bytes) -> Iterator[Closing]:
@@ -133,7 +133,7 @@ def unpack_closings(payload: bytes) -> Iterator[Closing]:
     while at < len(payload):
         trace_id, reason, count = _CLOSED.unpack_from(payload, at)
         start, at = at + _CLOSED.size, at + _CLOSED.size + count * _SPAN_ID
-        yield Closing(trace_id, _REASONS[reason], tuple([payload[top : top + _SPAN_ID] for top in range(start, at, _SPAN_ID)]))
+        yield Closing(trace_id, _REASONS[reason], tuple([payload[root : root + _SPAN_ID] for root in range(start, at, _SPAN_ID)]))
 
 
 def pack_released(trace_id: bytes, released: Released) -> bytes:
@@ -174,7 +174,7 @@ class EvaluatedTrace:
         """The results of a closed trace that was evaluated just now."""
         last = trace.last_evaluations
         if trace.part is not None:
-            runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
+            runs = (*trace.part.spans, *[trace.frames[root][0] for root in trace.part.roots])
             last = {each: last[each] for each in runs if each in last}
         return cls(trace.trace_id, last, reports)
 
@@ -306,7 +306,7 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
     closing = Closing(trace.trace_id, Completeness.COMPLETE)
     is_since: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
     if part is not None:  # it is open, and trees of it were closed on their own
-        closing, is_since = Closing(trace.trace_id, Completeness.DETACHED, part.tops), lambda span_id: span_id not in part.spans
+        closing, is_since = Closing(trace.trace_id, Completeness.DETACHED, part.roots), lambda span_id: span_id not in part.spans
     elif is_open and trace.changed is None:
         return list(_bodies(trace, lambda _: True))
     elif all(map(is_since, trace.frames)):

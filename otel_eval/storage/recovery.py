@@ -75,7 +75,7 @@ class Recovery:
         does: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
             RecordKind.CLOSED: lambda entry: self._close(buffer, record_types.unpack_closings(entry.payload), now),
-            RecordKind.RELEASED: lambda entry: buffer.release_again(*record_types.unpack_released(entry.payload)),
+            RecordKind.RELEASED: lambda entry: buffer.restore_released(*record_types.unpack_released(entry.payload)),
             RecordKind.EVALUATED: lambda entry: self._mark_evaluated(record_types.unpack_evaluated(entry.payload), entry.segment),
             RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),
             RecordKind.TOMBSTONES: lambda entry: self._forget(buffer, entry.payload, now),
@@ -133,8 +133,8 @@ class Recovery:
             self.resuming.took(entry, origin, read_traces(entry.payload), held=True)
 
     def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
-        for trace_id, reason, tops in closed:
-            trace = buffer.close_again(trace_id, reason, now, tops)
+        for trace_id, reason, roots in closed:
+            trace = buffer.reclose(trace_id, reason, now, roots)
             if trace is not None:
                 before = replace(trace, last_evaluations=dict(trace.last_evaluations))
                 self._closed.setdefault(trace_id, []).append((trace, before))
@@ -174,7 +174,7 @@ class Recovery:
     def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
         ahead = self.durable.now() - now
         for trace_id, until in record_types.unpack_tombstones(payload):
-            buffer.remember(trace_id, until - ahead)
+            buffer.add_tombstone(trace_id, until - ahead)
 
     # ------------------------------------------------------------ afterwards
 

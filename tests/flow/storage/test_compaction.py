@@ -66,7 +66,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             buffer.push_many(read_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
             durable.closing([Closing(TRACE, Completeness.IDLE)])
-            closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
+            closed: ClosedTrace | None = buffer.reclose(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
                 closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")
                 durable.note([(closed, [])])
