@@ -1,7 +1,7 @@
-"""After a restart: restores the trace buffer from the journal, and asks again for results that come later and had not come.
+"""Recovery after a restart: restores the trace buffer from the journal, and requests pending asynchronous results again.
 
-Records are replayed in their order, so that the buffer ends as it was; results that were exported are not exported again.
-Clocks start anew: an open trace waits from now on, because its spans may have been waiting for this process.
+Records are replayed in their order, so that the buffer gets its former state; delivered results are not exported again. The waits
+of open traces start again, because further spans may have been waiting for this process.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ _log = logging.getLogger("otel_eval")
 
 
 class ForwardingRecords(Protocol):
-    """Collects what the journal has of requests that are to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
+    """Collects the records of requests that have to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
 
     def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
-        """A request, or the spans of one trace that wait."""
+        """Process a request that has to be forwarded, or (`held`) a request with the held spans of one trace."""
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
-        """A trace was evaluated."""
+        """Process the results of a trace."""
 
     def passed(self, payload: bytes) -> None:
-        """Requests were forwarded."""
+        """Process the payload of a FORWARDED record."""
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward the rest."""
+        """Forward the requests that were not forwarded completely; `undecided`: whether a trace is still to be evaluated."""
 
 
 @dataclass(slots=True, eq=False)
 class Recovery:
-    """Fills a buffer from a journal; to be handed to `Pipeline.recover`.
+    """Fills a buffer from a journal; the argument of `Pipeline.recover`.
 
     Args:
-        durable: what keeps the journal.
-        deliver: takes the undelivered reports, oldest first, each with the names of its exporters.
+        durable: holds the journal.
+        deliver: called with the undelivered reports, oldest first, each with the names of its exporters.
         max_attributes: spans with more attributes were rejected when they were received, and are skipped again.
         resuming: collects requests that have to be forwarded; None without forwarding.
-        revised: takes each report of a revision above 0, delivered or not.
+        revised: called with each report of a revision above 0, delivered or not.
     """
 
     durable: Durable
@@ -64,14 +64,14 @@ class Recovery:
     max_attributes: int = UNLIMITED
     resuming: ForwardingRecords | None = None
     revised: Callable[[Report], None] = lambda _: None
-    _unreadable: int = field(default=0, init=False)  # requests
-    # Not evaluated yet; each with a copy that keeps the results which it had before.
+    _unreadable: int = field(default=0, init=False)  # number of requests
+    # Closed traces that are not evaluated yet, each with a copy that keeps its last evaluations as they were before.
     _closed: dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]] = field(default_factory=dict, init=False)
-    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)  # those copies, by the result still to come
-    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)  # not delivered
+    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)  # result id of a pending result → that copy
+    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)  # undelivered reports by key
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
-        """Replay the journal into the buffer; returns the traces that were closed and not evaluated."""
+        """Replay the journal into the buffer; return the traces that were closed and not evaluated."""
         does: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
             RecordKind.CLOSED: lambda entry: self._close(buffer, record_types.unpack_closings(entry.payload), now),
@@ -89,7 +89,7 @@ class Recovery:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
         if damaged := self.durable.journal.recovery.damaged:
             _log.warning("storage.directory: the disk damaged it in %d places; what was recorded there is lost", damaged)
-        for each in fields(buffer.counts):  # these count what comes from now on
+        for each in fields(buffer.counts):  # the counters count from the start of the process
             setattr(buffer.counts, each.name, 0)
         exporters_of = self.durable.segment_refs.unacknowledged_by
         self.deliver([(report, exporters_of(key)) for key, report in self._reports.items()])
@@ -100,13 +100,13 @@ class Recovery:
         return self.durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
-        """Every record, those within others too."""
+        """Yield every record, and instead of a MOVED record the records nested in it."""
         for entry in self.durable.journal.replay():
             if entry.kind != RecordKind.MOVED:
                 yield entry
                 continue
             trace_id, records = record_types.unpack_nested(entry.payload)
-            # These records replace everything about the trace before.
+            # The nested records replace all earlier records of the trace.
             buffer.drop(trace_id)
             self._closed.pop(trace_id, None)
             self.durable.segment_refs.moved(trace_id, entry.segment)
@@ -140,7 +140,7 @@ class Recovery:
                 self._closed.setdefault(trace_id, []).append((trace, before))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
-        """Evaluated traces, by a record of the segment: note their pending results, and the reports still to be delivered."""
+        """Apply an EVALUATED record: note pending results, and the reports that are still to be delivered."""
         for evaluated in traces:
             if self.resuming:
                 self.resuming.evaluated(evaluated)
@@ -158,7 +158,7 @@ class Recovery:
     def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
         waiting = self._closed.get(evaluated.trace_id)
         if not waiting:
-            return None  # its spans are gone
+            return None  # its spans are no longer in the journal
         trace, before = waiting.pop(0)
         if not waiting:
             del self._closed[evaluated.trace_id]
@@ -179,7 +179,7 @@ class Recovery:
     # ------------------------------------------------------------ afterwards
 
     def unfinished(self, engine: Engine) -> list[Report]:
-        """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""
+        """Return reports with only the pending results that are still missing, those in progress at a crash first."""
         asking, again = engine.only_later(), []
         for trace in {id(each): each for each in self._pending.values()}.values():
             for report in self._pending_of(trace, asking):
@@ -190,7 +190,7 @@ class Recovery:
         return sorted(again, key=lambda each: -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
     def _pending_of(self, trace: ClosedTrace, asking: Engine) -> list[Report]:
-        """The reports on a trace once more, without any scorer being called."""
+        """Build the reports on a trace again with only the asynchronous scorers, without calling them; [] if that fails."""
         evaluator, since_ns = self.durable.identity
         stamp = Stamp(evaluator, int(self.durable.now() * 1e9), since_ns)
         try:
@@ -205,18 +205,18 @@ _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for
 
 @dataclass(slots=True, eq=False)
 class PendingResults:
-    """Puts reports with pending results, on a thread of its own.
+    """Submits reports with pending results for evaluation again; if some were in progress at a crash, on its own thread.
 
-    Those that were worked on at a crash come first and one by one, once the closed traces were evaluated, so that nothing else
-    of an earlier process is in progress if one of them ends the process again. After two crashes they fail instead.
+    Those in progress at a crash are submitted first and one at a time, after the closed traces were evaluated, so that nothing
+    else of an earlier process is in progress if one of them crashes the process again. After two crashes they fail instead.
 
     Args:
-        reports: what is pending, those that were worked on at a crash first.
-        durable: keeps their results.
-        later: works on them.
-        emit: takes failed results that cannot be written to the dead-letter file.
-        caught_up: set when the traces that had been closed before the restart were evaluated.
-        timeout_s: how long one of those that were worked on at a crash is waited for before the next one.
+        reports: reports with pending results, those in progress at a crash first.
+        durable: journals their results.
+        later: computes the results.
+        emit: exports failed results that cannot be written to the dead-letter file.
+        caught_up: set when the traces that were closed before the restart have been evaluated.
+        timeout_s: how long to wait for each result that was in progress at a crash before the next one is submitted.
     """
 
     reports: Sequence[Report]
@@ -228,7 +228,7 @@ class PendingResults:
     _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Begin."""
+        """Submit the reports: at once, or on a thread if some were in progress at a crash."""
         if any(map(self._crashes, self.reports)):
             self._thread = threading.Thread(target=self._put, name="otel-eval-asking-again", daemon=True)
             self._thread.start()
@@ -237,7 +237,7 @@ class PendingResults:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was put."""
+        """Whether all reports were submitted."""
         return self._thread is None or not self._thread.is_alive()
 
     def _put(self) -> None:
@@ -255,9 +255,9 @@ class PendingResults:
     def _give_up(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
         failed = replace(report, results=results, pending=(), late=True)
-        aside = self.durable.attempts.set_aside([failed], WHY)  # first: what is journaled would be exported after a kill
+        aside = self.durable.attempts.set_aside([failed], WHY)  # first: a kill after journaling would lead to an export, too
         if not self.durable.late(failed, is_set_aside=aside):
-            return  # the process ends
+            return  # the process is stopping
         trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
         _log.warning("results of trace %s are not waited for again: %s; they are failed and %s", trace_id, WHY, where)
         if not aside:

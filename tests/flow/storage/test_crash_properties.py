@@ -1,7 +1,8 @@
-"""Whatever is sent in whatever order, and wherever the process dies: every result is said once, and the last one is right.
+"""With any order of requests and crashes at any point, no result has two contents, and the last one of each run is right.
 
-The receiver's parts without sockets, over a real journal. A fuse ends a life at any write or at any report, in the middle
-of a record too; then the next life begins on what the files hold, and the sender sends again what was not acknowledged.
+The tests run the parts of the receiver without sockets, with a real journal. A countdown (`fuse`) crashes the process at a write,
+even within a record, or at a report. Then the next process starts with the files, and the client sends unacknowledged requests
+again.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ Spans = tuple[tuple[int, int, int, str], ...]
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """The simulated process crashed."""
 
 
 class Lives:
-    """One receiver over several lives, with a clock of its own."""
+    """One receiver over several processes (lives), with its own clock."""
 
     def __init__(self, folder: Path, rng: random.Random, late: str, max_size: int) -> None:
         self.rng, self.now, self.fuse, self.lives = rng, 1000.0, 0, 0
         self.said: defaultdict[str, set[str]] = defaultdict(set)
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         self.pushed: defaultdict[int, set[int]] = defaultdict(set)
-        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores on each copy of a span
+        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores of each copy of a span
         self.config = load(
             {
                 "traces": {
@@ -89,7 +90,7 @@ class Lives:
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
         owed: list[Any] = []
         resuming = ForwardingRecovery(forwarded, self.forward)
-        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that the scores of these are forgotten
+        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # 0: as if the scores were evicted after many runs
         self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
         for report, _ in owed:
             self.emit(report)
@@ -99,7 +100,7 @@ class Lives:
         return self.fuse == 0
 
     def append(self, kind: int, payload: Any, **options: Any) -> Any:
-        """A record; where the fuse ends, only a part of it."""
+        """Append a record; when the fuse ends, only a part of it, and crash."""
         written = self._append(kind, payload, **options)
         if self.burn():
             segment, end = written.segment, written.end
@@ -109,12 +110,12 @@ class Lives:
         return written
 
     def tell(self, report: Any) -> None:
-        """To the spans that wait, and to an exporter."""
+        """Export a report to the held spans and to an exporter."""
         self.forward.export([report])
         self.emit(report)
 
     def emit(self, report: Any) -> None:
-        """Delivered, then noted; between the two the fuse may end."""
+        """Deliver a report, then journal that; the fuse may end in between."""
         for result in report.results:
             row = result_fields(report, result)
             self.said[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
@@ -124,7 +125,7 @@ class Lives:
         self.durable.delivered("all", [report])
 
     def pass_on(self) -> None:
-        """What the threads of the queue do, which are not started: the backend takes a batch, then that is noted."""
+        """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
         queue = self.forward._queues["traces"]
         while queue._waiting:
             body, _, requests, spans = queue._joined()
@@ -140,7 +141,7 @@ class Lives:
         self.durable._directory.release()
 
     def survive(self, act: Any) -> bool:
-        """Do it; if the process dies over it, begin again. Whether it was done."""
+        """Call a function. If the process crashes in it, start the next one and return False."""
         try:
             act()
         except Died:
@@ -152,7 +153,7 @@ class Lives:
         return True
 
     def send(self, spans: Spans) -> None:
-        """Until it is acknowledged."""
+        """Send a request until it is acknowledged."""
         framed = read_request(RawRequest("traces", request(*spans)))
 
         def push() -> None:
@@ -174,7 +175,7 @@ class Lives:
 
 
 def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float) -> Lives:
-    """Random requests with spans of several runs, doubled and out of order, and random waits between them."""
+    """Send random requests with spans of several runs, repeated and out of order, with random waits between them."""
     rng = random.Random(seed)
     lives = Lives(folder, rng, late, max_size)
     stock = [(trace, span, int(span > 1), "search" if span > 1 else "") for trace in range(1, 6) for span in range(1, 7)]
@@ -200,7 +201,7 @@ def check_passed_on(lives: Lives) -> None:
 
 
 def check_ids(lives: Lives) -> None:
-    """No result is said in two ways, and revisions of a run follow one another from 0."""
+    """No result has two contents, and the revisions of a run are consecutive from 0."""
     assert [said for said in lives.said.values() if len(said) > 1] == []
     revisions: defaultdict[str, set[int]] = defaultdict(set)
     for (said,) in lives.said.values():
@@ -213,7 +214,7 @@ def check_ids(lives: Lives) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_last_score_of_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """However often the process died on the way."""
+    """However often the process crashed."""
     lives = play(tmp_path_factory.mktemp("kept"), seed, late="1h", max_size=2**30, longest_s=4)
     check_ids(lives)
     found = {int(trace, 16): row["passed"] for (trace, _), row in lives.last.items() if row["outcome"] == "scored"}
@@ -223,7 +224,7 @@ def test_the_last_score_of_each_run_is_that_of_all_its_spans(tmp_path_factory: p
 
 
 def check_small_storage(folder: Path, seed: int) -> None:
-    """Traces that are forgotten, ids that are remembered, traces that are written again because they hold up a segment."""
+    """Check a storage so small that traces expire, tombstones are journaled, and traces are compacted."""
     lives = play(folder, seed, late="5s", max_size=6000, longest_s=8)
     check_ids(lives)
     assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
@@ -234,7 +235,7 @@ def check_small_storage(folder: Path, seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_result_differs_between_revisions_where_segments_are_compacted(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """The short form."""
+    """A few examples; `test_many_small_storages` has more."""
     check_small_storage(tmp_path_factory.mktemp("kept"), seed)
 
 
@@ -243,5 +244,5 @@ def test_no_result_differs_between_revisions_where_segments_are_compacted(tmp_pa
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_many_small_storages(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """The long form."""
+    """Many examples."""
     check_small_storage(tmp_path_factory.mktemp("kept"), seed)
