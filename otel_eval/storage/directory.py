@@ -77,13 +77,13 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it could not be written. The previous file is still there, unless the last sync of the directory failed.
     """
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)  # left by a crash, or a link or a pipe that someone created
-    with open(fresh, "xb", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)  # left by a crash, or a link or a pipe that someone created
+    with open(temporary, "xb", buffering=0, opener=partial(os.open, mode=0o600)) as file:
         if file.write(content) < len(content):
             raise OSError(None, "the disk is full")
         os.fsync(file.fileno())
-    os.replace(fresh, path)  # atomically, after the content is on the disk: a crash leaves the old file or the new one
+    os.replace(temporary, path)  # atomically, after the content is on the disk: a crash leaves the old file or the new one
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -125,9 +125,9 @@ def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdenti
     match _read(path):
         case {"evaluator": str(evaluator), "since_ns": int(since_ns)} if evaluator:
             return EvaluatorIdentity(evaluator, since_ns)
-    drawn = EvaluatorIdentity(uuid4().hex, now_ns)
-    _write(path, json.dumps(drawn._asdict()).encode(), path)
-    return drawn
+    created = EvaluatorIdentity(uuid4().hex, now_ns)
+    _write(path, json.dumps(created._asdict()).encode(), path)
+    return created
 
 
 def _read(path: Path) -> Any:
@@ -139,7 +139,7 @@ def _read(path: Path) -> Any:
 
 
 _ACCEPTED_FILE: Final = "accepted.json"
-_MOST: Final = 100  # keys; the oldest are dropped, so that endpoints which were configured once do not accumulate
+_MAX_KEYS: Final = 100  # keys; the oldest are dropped, so that endpoints which were configured once do not accumulate
 
 _log = logging.getLogger("otel_eval")
 
@@ -154,8 +154,8 @@ class AcceptedSignals:
     def __init__(self, directory: DirectoryLock) -> None:
         self._path: Final = directory.path / _ACCEPTED_FILE
         self._lock = threading.Lock()  # guards _keys and the file
-        held = _read(self._path)
-        self._keys = [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
+        keys = _read(self._path)
+        self._keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
     def has(self, key: str) -> bool:
         """Whether the endpoint of this key accepted the signal, in this process or an earlier one."""
@@ -169,7 +169,7 @@ class AcceptedSignals:
         with self._lock:
             if key in self._keys:
                 return
-            self._keys = [*self._keys, key][-_MOST:]
+            self._keys = [*self._keys, key][-_MAX_KEYS:]
             try:
                 replace_file(self._path, json.dumps(self._keys).encode())
             except OSError as error:
@@ -184,7 +184,7 @@ def worker_directory(directory: str | os.PathLike[str], number: int) -> Path:
     return Path(directory) / f"worker-{number}"
 
 
-def _held(base: Path) -> int:
+def _recorded_workers(base: Path) -> int:
     """Return the number of workers whose traces the directory holds; 0 if it holds none."""
     try:
         return int((base / _SPLIT_FILE).read_bytes())
@@ -194,8 +194,8 @@ def _held(base: Path) -> int:
 
 def directories_of(directory: str | os.PathLike[str]) -> list[Path]:
     """Return the directories that hold, or may hold, traces."""
-    held = _held(Path(directory))
-    return [worker_directory(directory, number) for number in range(1, held + 1)] if held > 1 else [Path(directory)]
+    recorded = _recorded_workers(Path(directory))
+    return [worker_directory(directory, number) for number in range(1, recorded + 1)] if recorded > 1 else [Path(directory)]
 
 
 def claim_split(directory: str | os.PathLike[str], workers: int) -> None:
@@ -205,11 +205,11 @@ def claim_split(directory: str | os.PathLike[str], workers: int) -> None:
         ConfigError: the directory holds traces that are split over another number of workers, or cannot be written.
     """
     base = Path(directory)
-    held = _held(base)
-    if held not in (0, workers):
+    recorded = _recorded_workers(base)
+    if recorded not in (0, workers):
         raise ConfigError(
-            f"workers: {workers}, but storage.directory {str(base)!r} holds traces of {held}; "
-            f"run `otel-eval serve --drain` once, or set workers to {held}"
+            f"workers: {workers}, but storage.directory {str(base)!r} holds traces of {recorded}; "
+            f"run `otel-eval serve --drain` once, or set workers to {recorded}"
         )
     if workers > 1 or (base / _SPLIT_FILE).exists():
         _write(base / _SPLIT_FILE, b"%d" % workers, base)

@@ -24,9 +24,9 @@ from otel_eval.storage import record_types
 from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts
 from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, SegmentRefs, StorageFull
-from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, RecordKind, form_of, key_of, records_of, weight_of
+from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, RecordKind, key_of, payload_size, records_of
 
-_LOOK_S: Final = 1.0  # between attempts to compact the oldest segment
+_COMPACTION_S: Final = 1.0  # between attempts to compact the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write evaluated traces
 
 Clock = Callable[[], float]
@@ -88,7 +88,7 @@ class ForwardedRequests:
         self.forward: SpansToForward | None = None
         self._lock = threading.Lock()  # guards all acks
 
-    def kept(self, ack: Ack, segment: Segment, end: int) -> None:
+    def journaled(self, ack: Ack, segment: Segment, end: int) -> None:
         """Note where the request is journaled; called before any part of it can be forwarded."""
         ack.place = (segment, end)
         self.needed(segment)
@@ -112,15 +112,15 @@ class ForwardedRequests:
             # A request whose held spans are forwarded first is journaled when the rest of it is forwarded.
             noted = {*requests, *[each for each in spans if not each.left and not each.rest]}
             notes = [(*each.place, each.cut if each.left else 0) for each in noted if each.place is not None]
-        self._note(notes)
+        self._journal_forwarded(notes)
 
     def dropped(self, ack: Ack) -> None:
         """Note that nothing of the request is to be forwarded any more, even if spans of it are already queued."""
         with self._lock:
             place, ack.place = ack.place, None
-        self._note([] if place is None else [(*place, 0)])
+        self._journal_forwarded([] if place is None else [(*place, 0)])
 
-    def _note(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
+    def _journal_forwarded(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
         if not notes:
             return
         requests = (ForwardedRequest(segment.number, *rest) for segment, *rest in notes)
@@ -131,12 +131,12 @@ class ForwardedRequests:
 
     # ------------------------------------------------------------ compaction
 
-    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
+    def held_spans(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
         """Return the held spans of a trace, and the record of them in a list; both are empty if no span is held."""
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
         return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
-    def moved(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
+    def copied(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
         """Note where the record of these held spans is."""
         if self.forward is None or not roots:
             return
@@ -149,7 +149,7 @@ class Durable:
     """The pipeline's journal.
 
     Args:
-        given: the configuration's storage.
+        options: the configuration's storage.
         now: returns Unix seconds.
         clock: the pipeline's monotonic clock.
         segment_bytes: the size of a segment.
@@ -163,22 +163,22 @@ class Durable:
     """
 
     def __init__(
-        self, given: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
+        self, options: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        self._directory: Final = DirectoryLock(given.directory)
+        self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
         self.accepted: Final = AcceptedSignals(self._directory)
-        self.journal: Final = Journal(self._directory, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
+        self.journal: Final = Journal(self._directory, max_bytes=options.max_size, segment_bytes=segment_bytes, sync=options.sync)
         self.segment_refs: Final = SegmentRefs()
-        self._in_progress: Final = InProgress(self._directory, sync=given.sync)
+        self._in_progress: Final = InProgress(self._directory, sync=options.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
         self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs)
         self.now: Final = now
         self._clock: Final = clock
-        self._max: Final = given.max_size
-        self._looked = float("-inf")
+        self._max: Final = options.max_size
+        self._last_compaction = float("-inf")
         self.waits = ""
-        self._noted: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]] = []
+        self._unconfirmed: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]] = []
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -197,31 +197,31 @@ class Durable:
             Overloaded: the limit of bytes is reached, or the disk cannot be written.
         """
         origin, ack = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
-        form = form_of(origin.signal, forwarded=ack is not None)
+        first = record_types.signal_byte(origin.signal, forwarded=ack is not None)
         try:
-            mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)
+            position, segment, end = self.journal.append(RecordKind.BODY, [first, origin.body], bounded=True)
         except StorageFull:
             self._warnings.say("full", "storage.max_size is reached: clients get a retryable error")
             raise Overloaded("storage.max_size is reached; retry later") from None
         except OSError as error:
-            raise self._unwritten(error) from None
+            raise self._disk_error(error) from None
         if ack is not None:
-            self.forwarded.kept(ack, segment, end)
+            self.forwarded.journaled(ack, segment, end)
         self.segment_refs.add_traces(segment, trace_ids)
-        return mark
+        return position
 
-    def safe(self, mark: int) -> None:
+    def safe(self, position: int) -> None:
         """Wait until the request at a position is on the disk.
 
         Raises:
             Overloaded: the sync failed.
         """
         try:
-            self.journal.commit(mark)
+            self.journal.commit(position)
         except OSError as error:
-            raise self._unwritten(error) from None
+            raise self._disk_error(error) from None
 
-    def _unwritten(self, error: OSError) -> Overloaded:
+    def _disk_error(self, error: OSError) -> Overloaded:
         why = error.strerror or str(error)
         self._warnings.say("unwritten", "storage cannot be written (%s): clients get a retryable error", why)
         return Overloaded(f"storage cannot be written ({why}); retry later")
@@ -232,13 +232,13 @@ class Durable:
 
     def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Journal the reports on traces. If that fails, `evaluated` tries again."""
-        self._noted.append((traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])))
+        self._unconfirmed.append((traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])))
 
     def evaluated(self) -> bool:
         """Wait until all reports given to `note` are on the disk, however long that takes; False if `stop` is called first."""
-        noted, self._noted = self._noted, []
-        for traces, written in noted:
-            while (segment := self._safe(written)) is None:
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for traces, written in unconfirmed:
+            while (segment := self._wait_for_disk(written)) is None:
                 if self._stopping.wait(_RETRY_S):
                     return False
                 written = self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])
@@ -265,19 +265,19 @@ class Durable:
             if is_synced:
                 self.journal.commit(written.position)
         except OSError as error:
-            written, why = None, str(self._unwritten(error))
+            written, why = None, str(self._disk_error(error))
         if is_needed:
             self.waits = why
         return written
 
-    def _safe(self, written: Appended | None) -> Segment | None:
+    def _wait_for_disk(self, written: Appended | None) -> Segment | None:
         """Wait until a record is on the disk; return its segment, or None if there is no record or it may be lost."""
         if written is None:
             return None
         try:
             self.journal.commit(written.position)
         except OSError as error:
-            self.waits = str(self._unwritten(error))
+            self.waits = str(self._disk_error(error))
             return None
         self.waits = ""
         return written.segment
@@ -301,28 +301,28 @@ class Durable:
         If they are more than half of the segment, it stays, and kept trees of dormant traces are dropped instead.
         """
         now = self._clock()
-        if self.journal.size < self._max // 2 or now < self._looked + _LOOK_S:
+        if self.journal.size < self._max // 2 or now < self._last_compaction + _COMPACTION_S:
             return
-        self._looked = now
+        self._last_compaction = now
         traces = [trace for trace_id in self.segment_refs.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
-        if sum(map(weight_of, traces)) > segment.size // 2:
+        if sum(map(payload_size, traces)) > segment.size // 2:
             buffer.evict_dormant(trace.trace_id for trace in traces)
             return  # copying them would free too little
         for trace in traces:
             records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
             if records is not None and trace.trace_id not in self._pending:
-                self._move(trace.trace_id, records)
+                self._copy_trace(trace.trace_id, records)
 
-    def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
-        roots, held = self.forwarded.waiting(trace_id)
-        written = self._append(RecordKind.MOVED, record_types.pack_nested(trace_id, [*records, *held]), is_synced=True)
+    def _copy_trace(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
+        roots, held = self.forwarded.held_spans(trace_id)
+        written = self._append(RecordKind.COMPACTED, record_types.pack_nested(trace_id, [*records, *held]), is_synced=True)
         if written is not None:
-            self.segment_refs.moved(trace_id, written.segment)
-            self.forwarded.moved(roots, written.segment, written.end)
+            self.segment_refs.reassign(trace_id, written.segment)
+            self.forwarded.copied(roots, written.segment, written.end)
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
-        ahead = self.now() - self._clock()
-        ids = [(trace_id, until + ahead) for trace_id, until in buffer.tombstones()]
+        clock_offset = self.now() - self._clock()
+        ids = [(trace_id, until + clock_offset) for trace_id, until in buffer.tombstones()]
         # Segments are removed even if this fails, to free a full disk. Late spans are then not recognised after a crash.
         self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)
 
@@ -356,7 +356,7 @@ class Durable:
             self.expect_delivery(report, written.segment)
             for exporter in self.takers(report):
                 self.delivered(exporter, [report])
-        if (segment := self._safe(written)) is not None and not is_set_aside:
+        if (segment := self._wait_for_disk(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
             left = self._pending.pop(trace_id, set()).difference(result.result_id for result in report.results)

@@ -67,10 +67,10 @@ class InProgress:
 
     def __init__(self, directory: DirectoryLock, *, sync: bool) -> None:
         self._sync: Final = sync
-        self._file: Final = _mapped(directory.path / "evaluating")
+        self._file: Final = _map_file(directory.path / "evaluating")
         form, boot, stopped = _HEAD.unpack_from(self._file)
         self._boot: Final = _boot_id()
-        self._counted = False  # whether the crash of the previous process was counted
+        self._is_crash_counted = False  # whether the crash of the previous process was counted
         self.crashed: Final = form == _FORMAT and not stopped
         self.rebooted: Final = self.crashed and (boot != self._boot or not any(boot))
         self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
@@ -96,7 +96,7 @@ class InProgress:
         self._counts = dict(kept[-_MOST_COUNTS:])
         head = _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0")
         self._file[:] = head + bytes(SLOTS * _ENTRY.size) + self._packed_counts()
-        self._counted = True
+        self._is_crash_counted = True
         self._flush()
         return {key: self._counts[key] for key in found if key in self._counts}
 
@@ -126,7 +126,7 @@ class InProgress:
 
     def stop(self) -> None:
         """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
-        if self._counted:  # before that, the next start still has to count the crash of the previous process
+        if self._is_crash_counted:  # before that, the next start still has to count the crash of the previous process
             self._file[_STOPPED_AT] = 1
 
     def close(self) -> None:
@@ -165,14 +165,14 @@ def _entry(state: int, key: Key, count: int) -> bytes:
     return _ENTRY.pack(state, key, count, _check(key, count))
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     """Map the file into memory; if it cannot be written, return memory that is lost with the process."""
     try:
         # Not blocking: the path may be a pipe, and opening that would wait for its other end.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
         with open(handle, "r+b", buffering=0) as file:
-            lacking = _BYTES - os.fstat(handle).st_size
-            if lacking > 0 and os.pwrite(handle, bytes(lacking), _BYTES - lacking) < lacking:
+            missing = _BYTES - os.fstat(handle).st_size
+            if missing > 0 and os.pwrite(handle, bytes(missing), _BYTES - missing) < missing:
                 raise OSError(None, "the disk is full")
             return mmap.mmap(file.fileno(), _BYTES)
     except OSError as error:
@@ -183,11 +183,11 @@ def _mapped(path: Path) -> mmap.mmap:
 _PIPELINE: Final = 0
 """The slot of the pipeline, which evaluates one trace at a time."""
 
-_LATER: Final = (b"later",)
+_ASYNC_RESULTS: Final = (b"later",)
 """In the place of parts in a key: the asynchronous results of the trace."""
 
-WHY: Final = "the process crashed twice while the trace was evaluated"
-_CRASHED: Final = Failed("crashed", WHY)
+REASON: Final = "the process crashed twice while the trace was evaluated"
+_CRASHED: Final = Failed("crashed", REASON)
 
 
 class RecordedAttempts:
@@ -252,18 +252,18 @@ class RecordedAttempts:
     @contextmanager
     def later(self, trace_id: str) -> Iterator[None]:
         """Record that an asynchronous result is computed in the block; if 63 are already, this one is not recorded."""
-        with ExitStack() as ending:
+        with ExitStack() as stack:
             if self._slots:
                 slot = self._slots.pop()
-                ending.callback(self._slots.append, slot)
-                ending.callback(self._in_progress.end, slot)  # runs first
-                self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _LATER))
+                stack.callback(self._slots.append, slot)
+                stack.callback(self._in_progress.end, slot)  # runs first
+                self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _ASYNC_RESULTS))
                 self._in_progress.scoring(slot)
             yield
 
     def crashes_later(self, trace_id: bytes) -> int:
         """Return how often the process crashed while asynchronous results of the trace were computed."""
-        return self._in_progress.crashes(key_of_trace(trace_id, _LATER)).times
+        return self._in_progress.crashes(key_of_trace(trace_id, _ASYNC_RESULTS)).times
 
     def give_up(self, engine: Engine, trace: ClosedTrace, stamp: Stamp, crashes: Crashes) -> list[Report]:
         """Fail a trace instead of evaluating it again: write its failed results to the dead-letter file.
@@ -273,14 +273,14 @@ class RecordedAttempts:
         Returns:
             The reports to export: without those in the dead-letter file.
         """
-        reports = self._built(engine, trace, stamp) if crashes.scoring else engine.unbuilt(trace, stamp, _CRASHED)
+        reports = self._failed_reports(engine, trace, stamp) if crashes.scoring else engine.unbuilt(trace, stamp, _CRASHED)
         failed = [each for each in reports if each.results]
-        aside = bool(failed) and self.set_aside(failed, WHY)
+        aside = bool(failed) and self.set_aside(failed, REASON)
         where = "in the dead-letter file" if aside else "exported"
-        _log.warning("trace %s is not evaluated again: %s; its results are failed and %s", trace.trace_id.hex(), WHY, where)
+        _log.warning("trace %s is not evaluated again: %s; its results are failed and %s", trace.trace_id.hex(), REASON, where)
         return [each for each in reports if not (aside and each.results)]
 
-    def _built(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
+    def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         try:
             return engine.evaluate(trace, stamp, lambda *_: self.scoring(), _CRASHED)
         except Exception as error:  # noqa: BLE001 - the trace must be completed, whatever it contains

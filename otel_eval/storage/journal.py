@@ -29,7 +29,7 @@ SEGMENT_BYTES: Final = 64 * 2**20
 """The size of a segment at which the next one begins. Disk space is freed by whole segments."""
 
 _SEGMENTS: Final = 8  # the limit of bytes holds at least this many segments
-_PIECES: Final = 512  # in one writev; the kernel accepts 1024
+_MAX_PIECES: Final = 512  # in one writev; the kernel accepts 1024
 
 
 class StorageFull(Exception):
@@ -90,17 +90,17 @@ class Journal:
         self, directory: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True
     ) -> None:
         # The segment that is written to is never removed, so it must be a small part of the limit.
-        self._most: Final = min(segment_bytes, max_bytes // _SEGMENTS)
+        self._segment_limit: Final = min(segment_bytes, max_bytes // _SEGMENTS)
         self._directory, self._max, self._sync = directory, max_bytes, sync
         self.recovery: Final = ReplayReport()
-        self._turn = threading.Condition()  # guards what follows
+        self._condition = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())
-        self._next = self._segments[-1].number + 1 if self._segments else 1
+        self._next_number = self._segments[-1].number + 1 if self._segments else 1
         self._file = -1  # of the last segment; -1: the next record begins a new one
         self._salt = b""  # of the last segment
         self._syncing = self._closed = False
-        self._written = self._durable = 0  # positions: bytes appended since the start, and of these on the disk
-        self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # ranges of positions that failed syncs may have lost
+        self._appended = self._synced = 0  # positions: bytes appended since the start, and of these on the disk
+        self._failed: deque[tuple[int, int]] = deque(maxlen=64)  # ranges of positions that failed syncs may have lost
         self.syncs = 0
 
     # ------------------------------------------------------------- recovery
@@ -115,9 +115,9 @@ class Journal:
                 self.recovery.records += 1
                 yield JournalRecord(segment, *record)
             # A segment gets its name after its header is on the disk: one without a header is damaged and not torn.
-            lost = bool(damage.torn) and not (last and damage.tail)
-            self.recovery.damaged += damage.gaps + lost
-            self.recovery.torn_bytes += 0 if lost else damage.torn
+            is_damaged = bool(damage.torn) and not (last and damage.tail)
+            self.recovery.damaged += damage.gaps + is_damaged
+            self.recovery.torn_bytes += 0 if is_damaged else damage.torn
             if last and 0 < damage.tail < segment.size:
                 with suppress(OSError):  # a disk that cannot be written fails again at the first append
                     os.truncate(segment.path, damage.tail)
@@ -133,37 +133,37 @@ class Journal:
             StorageFull: the record is `bounded` and would exceed the limit.
         """
         size = RECORD_BYTES + sum(map(len, payload))
-        with self._turn:
+        with self._condition:
             if self._closed:
                 raise OSError("the journal is closed")
             if bounded and self.size + size > self._max:
                 raise StorageFull
-            segment = self._room()
+            segment = self._writable_segment()
             _write(self._file, [record_header(self._salt, kind, payload), *payload], size, segment.size)
             segment.size += size
-            self._written += size
-            return Appended(self._written, segment, segment.size)
+            self._appended += size
+            return Appended(self._appended, segment, segment.size)
 
-    def _room(self) -> Segment:
+    def _writable_segment(self) -> Segment:
         """Return the segment to write to, a new one if the last is closed or full."""
-        if self._file >= 0 and self._segments[-1].size >= self._most:
-            self._end()
-        return self._begin() if self._file < 0 else self._segments[-1]
+        if self._file >= 0 and self._segments[-1].size >= self._segment_limit:
+            self._end_segment()
+        return self._begin_segment() if self._file < 0 else self._segments[-1]
 
-    def _begin(self) -> Segment:
-        path, self._salt = self._directory.segment(self._next), os.urandom(8)
+    def _begin_segment(self) -> Segment:
+        path, self._salt = self._directory.segment(self._next_number), os.urandom(8)
         replace_file(path, header_bytes(self._salt))  # so the segment gets its name after its header is on the disk
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINK)
-        segment = Segment(self._next, path, HEAD_BYTES)
-        self._next += 1
+        segment = Segment(self._next_number, path, HEAD_BYTES)
+        self._next_number += 1
         self._segments.append(segment)
         return segment
 
-    def _end(self) -> None:
+    def _end_segment(self) -> None:
         """Close the last segment; it is synced first, so that no later record is on the disk before its records."""
-        self._turn.wait_for(lambda: not self._syncing)
-        if self._sync and self._durable < self._written:
-            self._note_sync(self._written, _is_synced(self._file))
+        self._condition.wait_for(lambda: not self._syncing)
+        if self._sync and self._synced < self._appended:
+            self._note_sync(self._appended, _is_synced(self._file))
         if self._file >= 0:  # else a sync failed
             os.close(self._file)
             self._file = -1
@@ -176,37 +176,37 @@ class Journal:
         """
         if not self._sync:
             return
-        with self._turn:
-            while self._durable < position:
+        with self._condition:
+            while self._synced < position:
                 if self._syncing:
-                    self._turn.wait()
+                    self._condition.wait()
                 else:
                     self._sync_now()
-            if any(start < position <= end for start, end in self._lost):
+            if any(start < position <= end for start, end in self._failed):
                 raise OSError("a sync to the disk failed")
 
     def _sync_now(self) -> None:
         """Sync once for all waiting writers; the lock is released meanwhile, so that others can append."""
-        upto, done = self._written, False
+        upto, done = self._appended, False
         self._syncing = True
-        self._turn.release()
+        self._condition.release()
         try:
             done = _is_synced(self._file)
         finally:
-            self._turn.acquire()
+            self._condition.acquire()
             self._syncing = False
             self._note_sync(upto, done)
-            self._turn.notify_all()
+            self._condition.notify_all()
 
     def _note_sync(self, upto: int, done: bool) -> None:
         """Record the end of a sync up to a position; if it failed, everything not known to be on the disk may be lost."""
         self.syncs += 1
         if not done:
-            upto = self._written
-            self._lost.append((self._durable, upto))
+            upto = self._appended
+            self._failed.append((self._synced, upto))
             os.close(self._file)
             self._file = -1
-        self._durable = upto
+        self._synced = upto
 
     # ----------------------------------------------------------------- out
 
@@ -218,12 +218,12 @@ class Journal:
     @property
     def finished(self) -> list[Segment]:
         """The segments that are no longer written to, oldest first."""
-        with self._turn:
+        with self._condition:
             return list(self._segments)[: -1 if self._file >= 0 else None]
 
     def remove(self, segment: Segment) -> None:
         """Remove the oldest segment. If its file cannot be deleted, that is tried again after the next start."""
-        with self._turn:
+        with self._condition:
             assert self._segments[0] is segment
             self._segments.popleft()
         with suppress(OSError):
@@ -231,10 +231,10 @@ class Journal:
 
     def close(self) -> None:
         """Sync and close the last segment; later appends fail."""
-        with self._turn, suppress(OSError):
+        with self._condition, suppress(OSError):
             self._closed = True
             if self._file >= 0:
-                self._end()
+                self._end_segment()
 
 
 def _records(path: Path, damage: Damage) -> Iterator[Record]:
@@ -256,7 +256,7 @@ def _is_synced(file: int) -> bool:
 def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
     """Write all pieces at an offset; on an error raise it and truncate the file to the offset."""
     try:
-        written = os.pwritev(file, pieces[:_PIECES], at)
+        written = os.pwritev(file, pieces[:_MAX_PIECES], at)
         if written < size:  # more pieces than fit, a nearly full disk, or the kernel's limit of one write
             rest = memoryview(b"".join(pieces))
             while written < size:
@@ -345,7 +345,7 @@ class SegmentRefs:
         with self._lock:
             return set(self._traces.get(segment, ()))
 
-    def moved(self, trace_id: bytes, segment: Segment) -> None:
+    def reassign(self, trace_id: bytes, segment: Segment) -> None:
         """Note that all records of the trace were copied to this segment: earlier segments are not needed for it."""
         with self._lock:
             for traces in self._traces.values():

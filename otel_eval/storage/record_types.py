@@ -20,11 +20,11 @@ from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Repo
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
 
-_RUN: Final = (
+_RUN_FIELDS: Final = (
     *("trace_id", "span_id", "agent", "name", "service", "service_version", "environment", "resource", "conversation_id"),
     *("response_id", "start_ns", "end_ns", "last_end_ns", "incomplete"),
 )
-_RESULT: Final = ("scorer", "type", "version", "result_id", "threshold")
+_RESULT_FIELDS: Final = ("scorer", "type", "version", "result_id", "threshold")
 _PENDING: Final = 6  # index of the ids of pending results
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
 
@@ -39,11 +39,11 @@ def report_to_json(report: Report) -> list[Any]:
     """Return a report as JSON values."""
     run, evidence, no_run = report.trajectory, report.evidence, report.no_run
     return [
-        [getattr(run, name) for name in _RUN],
+        [getattr(run, name) for name in _RUN_FIELDS],
         run.completeness.value,
         report.evaluation,
         report.revision,
-        [_result_to(result) for result in report.results],
+        [_result_to_json(result) for result in report.results],
         report.late,
         [each.result_id for each in report.pending],
         dict(report.attributes),
@@ -53,11 +53,11 @@ def report_to_json(report: Report) -> list[Any]:
     ]
 
 
-def _result_to(result: Result) -> list[Any]:
-    return [*[getattr(result, name) for name in _RESULT], *_outcome_to(result.outcome)]
+def _result_to_json(result: Result) -> list[Any]:
+    return [*[getattr(result, name) for name in _RESULT_FIELDS], *_outcome_to_json(result.outcome)]
 
 
-def _outcome_to(outcome: Outcome) -> list[Any]:
+def _outcome_to_json(outcome: Outcome) -> list[Any]:
     match outcome:
         case Scored():
             return ["s", outcome.value, outcome.passed, outcome.explanation, dict(outcome.details)]
@@ -68,13 +68,13 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
 
 
 def report_from_json(values: list[Any]) -> Report:
-    """Return the report of JSON values: its run has only the fields of `_RUN`, and no result is pending."""
-    facts, completeness, evaluation, revision, results, late, _, attributes, evidence, stamp, no_run = values
+    """Return the report of JSON values: its run has only the fields of `_RUN_FIELDS`, and no result is pending."""
+    run_fields, completeness, evaluation, revision, results, late, _, attributes, evidence, stamp, no_run = values
     return Report(
-        Trajectory(**dict(zip(_RUN, facts, strict=True)), completeness=Completeness(completeness)),
+        Trajectory(**dict(zip(_RUN_FIELDS, run_fields, strict=True)), completeness=Completeness(completeness)),
         evaluation,
         revision,
-        tuple([_result_from(each, evaluation, revision) for each in results]),
+        tuple([_result_from_json(each, evaluation, revision) for each in results]),
         late=late,
         attributes=attributes,
         evidence=Evidence(*evidence) if evidence else None,
@@ -83,9 +83,9 @@ def report_from_json(values: list[Any]) -> Report:
     )
 
 
-def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
-    known: dict[str, Any] = dict(zip(_RESULT, values, strict=False))
-    kind, *fields = values[len(_RESULT) :]
+def _result_from_json(values: list[Any], evaluation: str, revision: int) -> Result:
+    known: dict[str, Any] = dict(zip(_RESULT_FIELDS, values, strict=False))
+    kind, *fields = values[len(_RESULT_FIELDS) :]
     return Result(evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known)
 
 
@@ -112,14 +112,14 @@ class RecordKind(IntEnum):
     """Reports that an exporter has delivered, or failed to deliver permanently."""
     TOMBSTONES = 5
     """All tombstones."""
-    MOVED = 6
+    COMPACTED = 6
     """All records of one trace, copied so that an old segment can be removed: the trace id, then nested records."""
     PENDING_SPANS = 7
-    """Within MOVED: a request with the held spans of the trace, which are still to be forwarded; it replaces their requests."""
+    """Within COMPACTED: a request with the held spans of the trace, still to be forwarded; it replaces their requests."""
     FORWARDED = 8
     """Requests that were forwarded completely, or except for their held spans."""
     RELEASED = 9
-    """Within MOVED: the released trees of the trace (`interfaces.Released`)."""
+    """Within COMPACTED: the released trees of the trace (`interfaces.Released`)."""
 
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
@@ -149,7 +149,7 @@ def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[byte
     decoded = bytes.fromhex
     return (
         decoded(trace_id),
-        {decoded(parent): lost for parent, lost in parents.items()},
+        {decoded(parent): is_released for parent, is_released in parents.items()},
         {decoded(run): decoded(parent) for run, parent in runs.items()},
     )
 
@@ -251,7 +251,7 @@ def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
 
 
 def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) -> list[bytes]:
-    """Return the payload of a MOVED record, in pieces."""
+    """Return the payload of a COMPACTED record, in pieces."""
     pieces = [trace_id]
     for kind, payload in records:
         pieces += [_NESTED.pack(kind, len(payload)), payload]
@@ -259,7 +259,7 @@ def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) ->
 
 
 def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """Return the trace id of a MOVED record, and the nested records."""
+    """Return the trace id of a COMPACTED record, and the nested records."""
     records, at = [], 16
     while at < len(payload):
         kind, size = _NESTED.unpack_from(payload, at)
@@ -269,15 +269,15 @@ def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
     return payload[:16], records
 
 
-_FORMS: Final = {"traces": 0, "logs": 2, "metrics": 4}
+_SIGNAL_NUMBERS: Final = {"traces": 0, "logs": 2, "metrics": 4}
 """Signal → its number on disks, the low bits of the first byte of a BODY record."""
-_SIGNALS: Final = {form: signal for signal, form in _FORMS.items()}
+_SIGNALS: Final = {number: signal for signal, number in _SIGNAL_NUMBERS.items()}
 _IS_FORWARDED: Final = 0x80
 
 
-def form_of(signal: str, *, forwarded: bool = False) -> bytes:
+def signal_byte(signal: str, *, forwarded: bool = False) -> bytes:
     """Return the first byte of the record of a request."""
-    return bytes((_FORMS[signal] | _IS_FORWARDED * forwarded,))
+    return bytes((_SIGNAL_NUMBERS[signal] | _IS_FORWARDED * forwarded,))
 
 
 def is_forwarded(payload: bytes) -> bool:
@@ -285,7 +285,7 @@ def is_forwarded(payload: bytes) -> bool:
     return bool(payload[0] & _IS_FORWARDED)
 
 
-def origin_of(payload: bytes) -> RawRequest:
+def request_of(payload: bytes) -> RawRequest:
     """Return the request in a BODY record.
 
     Raises:
@@ -294,11 +294,11 @@ def origin_of(payload: bytes) -> RawRequest:
     return RawRequest(_SIGNALS[payload[0] & ~_IS_FORWARDED], payload[1:])
 
 
-_TRACES: Final = form_of("traces")
-_LOGS: Final = form_of("logs")
+_TRACES: Final = signal_byte("traces")
+_LOGS: Final = signal_byte("logs")
 
 
-def weight_of(trace: ClosedTrace) -> int:
+def payload_size(trace: ClosedTrace) -> int:
     """Return the size of the payloads of a trace in bytes."""
     logs = chain.from_iterable(trace.logs.values())
     return sum(len(frame[1]) for frame in trace.frames.values()) + sum(len(payload) for payload, _ in logs)
@@ -308,19 +308,19 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
     """Return the records that restore a trace: its evaluated spans, results, later spans. None if it has no evaluated spans."""
     part = trace.part if trace.released is not None else None
     closing = Closing(trace.trace_id, Completeness.COMPLETE)
-    is_since: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
+    is_new: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
     if part is not None:  # an open trace with closed trees
-        closing, is_since = Closing(trace.trace_id, Completeness.DETACHED, part.roots), lambda span_id: span_id not in part.spans
+        closing, is_new = Closing(trace.trace_id, Completeness.DETACHED, part.roots), lambda span_id: span_id not in part.spans
     elif is_open and trace.changed is None:
         return list(_bodies(trace, lambda _: True))
-    elif all(map(is_since, trace.frames)):
+    elif all(map(is_new, trace.frames)):
         return None  # every span was replaced after the evaluation: rare, and only until the next evaluation
-    records = list(_bodies(trace, lambda span_id: not is_since(span_id)))
+    records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
     records.append((RecordKind.CLOSED, pack_closings([closing])))
     records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
     if part is not None and trace.released is not None:
         records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
-    return [*records, *_bodies(trace, is_since)]
+    return [*records, *_bodies(trace, is_new)]
 
 
 def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:

@@ -95,7 +95,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
             at = damage.tail = found.end
             yield found
             continue
-        after = found if at < found <= len(data) else _next(data, at + 1, salt)
+        after = found if at < found <= len(data) else _find_record(data, at + 1, salt)
         if after is None:
             break
         at = after
@@ -118,7 +118,7 @@ def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
     return Record(kind, payload, end) if zlib.crc32(payload, seed) == check else end
 
 
-def _next(data: Bytes, at: int, salt: bytes) -> int | None:
+def _find_record(data: Bytes, at: int, salt: bytes) -> int | None:
     """Return the offset of the next sound record, None if there is none."""
     magic = salt[:_MAGIC_BYTES]
     found = data.find(magic, at)

@@ -85,7 +85,7 @@ def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed
     if move and trace is not None:
         records = records_of(trace, is_open=before.is_undecided(TRACE))
         if records is not None:
-            durable._move(TRACE, records)
+            durable._copy_trace(TRACE, records)
     durable.close()
     again, after = Durable(given_), TraceBuffer(Limits())
     assert Recovery(again, lambda _: None)(after, 0.0) == []

@@ -40,7 +40,7 @@ BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
 Spans = tuple[tuple[int, int, int, str], ...]
 
 
-class Died(BaseException):
+class Crash(BaseException):
     """The simulated process crashed."""
 
 
@@ -49,7 +49,7 @@ class Lives:
 
     def __init__(self, folder: Path, rng: random.Random, late: str, max_size: int) -> None:
         self.rng, self.now, self.fuse, self.lives = rng, 1000.0, 0, 0
-        self.said: defaultdict[str, set[str]] = defaultdict(set)
+        self.results: defaultdict[str, set[str]] = defaultdict(set)
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         self.pushed: defaultdict[int, set[int]] = defaultdict(set)
         self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores of each copy of a span
@@ -81,18 +81,18 @@ class Lives:
         self.forward = forwarded.forward = Forwarder(BACKEND, engine, Counters(), journal=forwarded)
         self.pipeline = Pipeline(
             engine,
-            self.tell,
+            self.export,
             limits_of(self.config),
             clock=lambda: self.now,
             journal=self.durable,
             evaluated=self.forward.evaluated,
         )
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
-        owed: list[Any] = []
+        undelivered: list[Any] = []
         resuming = ForwardingRecovery(forwarded, self.forward)
         resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # 0: as if the scores were evicted after many runs
-        self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
-        for report, _ in owed:
+        self.pipeline.recover(Recovery(self.durable, undelivered.extend, forwarding=resuming))
+        for report, _ in undelivered:
             self.emit(report)
 
     def burn(self) -> bool:
@@ -106,10 +106,10 @@ class Lives:
             segment, end = written.segment, written.end
             missing = self.rng.randint(0, min(end - HEAD_BYTES, sum(map(len, payload)) + 17))
             os.truncate(segment.path, end - missing)
-            raise Died
+            raise Crash
         return written
 
-    def tell(self, report: Any) -> None:
+    def export(self, report: Any) -> None:
         """Export a report to the held spans and to an exporter."""
         self.forward.export([report])
         self.emit(report)
@@ -118,13 +118,13 @@ class Lives:
         """Deliver a report, then journal that; the fuse may end in between."""
         for result in report.results:
             row = result_fields(report, result)
-            self.said[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
+            self.results[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
             self.last[row["trace_id"], row["span_id"]] = row
         if self.burn():
-            raise Died
+            raise Crash
         self.durable.delivered("all", [report])
 
-    def pass_on(self) -> None:
+    def deliver_queued(self) -> None:
         """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
         queue = self.forward._queues["traces"]
         while queue._waiting:
@@ -133,7 +133,7 @@ class Lives:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
             if self.burn():
-                raise Died
+                raise Crash
             self.durable.forwarded.passed(requests, spans)
 
     def die(self) -> None:
@@ -144,10 +144,10 @@ class Lives:
         """Call a function. If the process crashes in it, start the next one and return False."""
         try:
             act()
-        except Died:
+        except Crash:
             while True:
                 self.die()
-                with suppress(Died):
+                with suppress(Crash):
                     self.begin()
                     return False
         return True
@@ -170,7 +170,7 @@ class Lives:
         while not self.survive(lambda: self.pipeline.step()):
             pass
         if self.rng.random() < 0.25:
-            while not self.survive(self.pass_on):
+            while not self.survive(self.deliver_queued):
                 pass
 
 
@@ -189,12 +189,12 @@ def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float)
     lives.fuse = 0
     for _ in range(5):
         lives.wait(30)
-    lives.pass_on()
+    lives.deliver_queued()
     lives.die()
     return lives
 
 
-def check_passed_on(lives: Lives) -> None:
+def check_forwarded(lives: Lives) -> None:
     """Every span that was acknowledged is at the backend, and only runs' own spans have scores."""
     assert {(trace, span) for trace, spans in lives.pushed.items() for span in spans} <= lives.arrived.keys()
     assert not any(any(scores) for (_, span), scores in lives.arrived.items() if span != 1)
@@ -202,10 +202,10 @@ def check_passed_on(lives: Lives) -> None:
 
 def check_ids(lives: Lives) -> None:
     """No result has two contents, and the revisions of a run are consecutive from 0."""
-    assert [said for said in lives.said.values() if len(said) > 1] == []
+    assert [rows for rows in lives.results.values() if len(rows) > 1] == []
     revisions: defaultdict[str, set[int]] = defaultdict(set)
-    for (said,) in lives.said.values():
-        row = eval(said)
+    for (written,) in lives.results.values():
+        row = eval(written)
         revisions[row["trace_id"]].add(row["revision"])
     assert all(sorted(found) == list(range(len(found))) for found in revisions.values())
 
@@ -219,7 +219,7 @@ def test_the_last_score_of_each_run_is_that_of_all_its_spans(tmp_path_factory: p
     check_ids(lives)
     found = {int(trace, 16): row["passed"] for (trace, _), row in lives.last.items() if row["outcome"] == "scored"}
     assert found == {trace: len(spans) - 1 <= ALLOWED for trace, spans in lives.pushed.items()}
-    check_passed_on(lives)
+    check_forwarded(lives)
     assert all(any(lives.arrived[trace, 1]) for trace, spans in lives.pushed.items() if 1 in spans)
 
 
@@ -229,7 +229,7 @@ def check_small_storage(folder: Path, seed: int) -> None:
     check_ids(lives)
     assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
     assert sum(path.stat().st_size for path in folder.glob("*.journal")) < 12_000
-    check_passed_on(lives)
+    check_forwarded(lives)
 
 
 @settings(max_examples=10, deadline=None)

@@ -46,6 +46,6 @@ def test_a_trace_that_was_moved_needs_only_the_new_place():
     """All its records are there."""
     segment_refs = SegmentRefs()
     segment_refs.add_traces(A, [b"1"])
-    segment_refs.moved(b"1", B)
+    segment_refs.reassign(b"1", B)
     assert segment_refs.is_free(A, lambda _: True)
     assert not segment_refs.is_free(B, lambda _: True)
