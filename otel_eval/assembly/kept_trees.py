@@ -216,7 +216,7 @@ class Tombstones:
             del self._recent[first[0]]
 
     def items(self) -> Iterator[tuple[bytes, float]]:
-        """Yield every id and until when it is held; an id that was added again may come twice, the later instant last."""
+        """Yield every id and until when it is held; an id that was added again may be yielded twice, the later instant last."""
         yield from ((self._id(place), until) for place, until in enumerate(self._until))
         yield from self._recent.items()
 

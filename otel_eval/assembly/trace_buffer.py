@@ -148,7 +148,7 @@ class TraceBuffer(TraceStore):
         if self._tombstones.holds(trace_id, now):
             self.counts.spans_too_late += 1
             return None
-        is_taken_back = trace_id in self._ready
+        was_ready = trace_id in self._ready
         trace = self._dormant.pop(trace_id, None) or self._reopen(trace_id)
         if trace is None:
             trace = OpenTrace(touched=now, created=now, check=float("inf"))
@@ -156,7 +156,7 @@ class TraceBuffer(TraceStore):
         elif trace.cut:
             self.counts.spans_over_limit += 1
             return None
-        trace.created = trace.created if is_taken_back else now
+        trace.created = trace.created if was_ready else now
         trace.check = float("inf")
         trace.tree_check = now
         self._open[trace_id] = trace

@@ -68,10 +68,10 @@ def test_crashes_with_a_success_between_them_do_not_add_up(tmp_path: Path):
 def test_a_part_of_a_trace_fails_alone(tmp_path: Path):
     """Other runs of the same trace, whose root never arrives, are scored."""
     lives = Lives(tmp_path)
-    top = (10).to_bytes(8)
+    root = (10).to_bytes(8)
     for _ in range(2):
         lives.send((1, 10, 9999, ""), (1, 11, 10, "search"))
-        crash_while_evaluating(lives, top, scoring=True)
+        crash_while_evaluating(lives, root, scoring=True)
     lives.wait(12)
     lives.send((1, 20, 9999, ""), (1, 21, 20, "search"))
     lives.wait(12)
