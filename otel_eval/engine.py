@@ -226,8 +226,8 @@ def _mark_joined(run: Run, since_ns: int) -> None:
 
 def _first_root(trace: ClosedTrace) -> bytes:
     """The id of a span without a parent in the trace, of the part that is evaluated if it is one."""
-    if trace.part is not None and trace.part.tops:
-        return trace.part.tops[0]
+    if trace.part is not None and trace.part.roots:
+        return trace.part.roots[0]
     roots = [span_id for span_id, frame in trace.frames.items() if frame[0] not in trace.frames]
     return min(roots or trace.frames, default=bytes(8))
 

@@ -206,9 +206,9 @@ class Crashes(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of a trace that is evaluated while the rest of it is open: ids of the tops of its trees, and of its spans."""
+    """The part of a trace that is evaluated while the rest of it is open: ids of the roots of its trees, and of its spans."""
 
-    tops: tuple[bytes, ...]
+    roots: tuple[bytes, ...]
     spans: frozenset[bytes]
 
 

@@ -1,4 +1,4 @@
-"""What is kept of what was evaluated: span trees, of released ones the runs' own spans, and of forgotten traces the ids."""
+"""What is kept after an evaluation: span trees, the runs' own spans of released trees, and tombstones of traces."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from typing import Final
 from otel_eval.assembly.closing import Limits
 from otel_eval.interfaces import Frame, LastEvaluation, Released
 
-_SHARE: Final = 4  # of a trace's limits, the part that kept trees, and then runs' own spans, may take
+_SHARE: Final = 4  # kept trees may use a quarter of a trace's limits, and runs' own spans a quarter of its spans
 
 
 @dataclass(slots=True, eq=False)
 class KeptTree:
-    """A tree that was handed over, or of a released one a run's own span.
+    """A closed tree, or the own span of a run of a released tree.
 
     Attributes:
-        top, parent: ids of its top, and of the parent that is missing.
-        first, last: when its spans arrived.
-        until: how long it is kept; `keep_s`: from when it was handed over to then.
+        root, parent: ids of its root, and of the missing parent of its root.
+        frames: its spans by id.
+        size: bytes of its spans.
+        first, last: when its first and its last span arrived.
+        until: when it expires.
+        keep_s: the seconds from its closing until it is released, and from then until its runs' own spans are forgotten.
     """
 
-    top: bytes
+    root: bytes
     parent: bytes
     frames: dict[bytes, Frame]
     size: int
@@ -38,15 +41,15 @@ class KeptTree:
 
 @dataclass(slots=True)
 class KeptTrees:
-    """The trees of one trace that were handed over.
+    """The closed trees of one trace.
 
     Attributes:
-        trees: by top, the oldest first.
-        runs: runs' own spans of released trees, the oldest first.
-        tree_of: span of a kept tree → the tree's top.
-        parents: missing parent of handed trees → whether spans of these were released.
-        size: of all that is kept.
-        final: runs of released trees, and of all trees once the trace is closed as a whole.
+        trees: kept trees by the id of their root, the oldest first.
+        runs: own spans of the outermost runs of released trees, by their id, the oldest first.
+        tree_of: id of a span of a kept tree → id of the tree's root.
+        parents: id of a missing parent of closed trees → whether spans of these trees were released.
+        size: bytes of all trees and runs.
+        final: ids of runs whose results are final: of released trees, and of all trees once the trace is closed as a whole.
     """
 
     limits: Limits
@@ -56,78 +59,82 @@ class KeptTrees:
     parents: dict[bytes, bool] = field(default_factory=dict)
     size: int = 0
     final: list[bytes] = field(default_factory=list)
-    _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)  # missing parent → tops of what hangs from it
-    _cut_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is left → missing parent
+    _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)  # missing parent → roots of the trees and runs below it
+    _released_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is known → missing parent
 
     def add(self, tree: KeptTree) -> None:
         """Keep a tree."""
-        self.tree_of.update(dict.fromkeys(tree.frames, tree.top))
+        self.tree_of.update(dict.fromkeys(tree.frames, tree.root))
         self._put(self.trees, tree)
 
-    def _put(self, held: dict[bytes, KeptTree], tree: KeptTree) -> None:
-        held[tree.top] = tree
+    def _put(self, kept: dict[bytes, KeptTree], tree: KeptTree) -> None:
+        kept[tree.root] = tree
         self.size += tree.size
-        self._below.setdefault(tree.parent, {})[tree.top] = None
+        self._below.setdefault(tree.parent, {})[tree.root] = None
 
-    def take(self, top: bytes) -> KeptTree:
-        """Take a tree, or a run's own span, out of what is kept."""
-        tree = self.trees.pop(top, None) or self.runs.pop(top)
+    def pop(self, root: bytes) -> KeptTree:
+        """Remove and return a tree, or a run's own span."""
+        tree = self.trees.pop(root, None) or self.runs.pop(root)
         self.size -= tree.size
         for each in tree.frames:
             self.tree_of.pop(each, None)
         below = self._below[tree.parent]
-        del below[top]
+        del below[root]
         if not below:
             del self._below[tree.parent]
         return tree
 
-    def hanging(self, span_id: bytes) -> list[bytes]:
-        """Tops of what lacks this parent."""
+    def below(self, span_id: bytes) -> list[bytes]:
+        """Return the roots of the kept trees and runs whose parent is this span."""
         return list(self._below.get(span_id, ()))
 
-    def remember(self, parent: bytes, *, lost: bool = False) -> None:
-        """Trees that lack this parent were handed over; `lost`: spans of them are gone."""
-        self.parents[parent] = self.parents.get(parent, False) or lost
+    def add_missing_parent(self, parent: bytes, *, is_released: bool = False) -> None:
+        """Note that trees below this missing parent were closed; `is_released`: spans of them were released."""
+        self.parents[parent] = self.parents.get(parent, False) or is_released
         if len(self.parents) > self.limits.max_spans_per_trace:
             del self.parents[next(iter(self.parents))]
 
-    def pass_up(self, span_ids: Iterable[bytes], parent: bytes) -> bool:
-        """Whether something lacked one of these spans, which have arrived now and hang from `parent`."""
+    def replace_missing_parents(self, span_ids: Iterable[bytes], parent: bytes) -> bool:
+        """Replace those of the spans, which have arrived, that were missing parents with `parent`; False if none was missing."""
         found = [each for each in span_ids if each in self._below or each in self.parents]
         for each in found:
-            self.remember(parent, lost=self.parents.pop(each, False))
+            self.add_missing_parent(parent, is_released=self.parents.pop(each, False))
         return bool(found)
 
     # ------------------------------------------------------------------ release
 
     def next_end(self) -> float:
-        """When something is to be released or forgotten."""
-        ends = [tree.until for held in (self.trees, self.runs) for tree in list(held.values())[:1]]
+        """Return when the next tree is released or the next run's own span is forgotten; infinity if none is kept."""
+        ends = [tree.until for kept in (self.trees, self.runs) for tree in list(kept.values())[:1]]
         return min(ends, default=float("inf"))
 
     def expire(self, now: float, last_evaluations: dict[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
-        """Release and forget what is not kept any longer; the bytes that are free, and the spans that are gone."""
-        freed, gone = 0, list[bytes]()
+        """Release trees and forget runs' own spans that expired or exceed the limits.
+
+        Returns:
+            The freed bytes, and the ids of the spans that were dropped.
+        """
+        freed, dropped = 0, list[bytes]()
         while self.trees and (self._is_over(self.trees, now) or self._is_too_much()):
             size, ids = self.release(last_evaluations)
-            freed, gone = freed + size, gone + ids
+            freed, dropped = freed + size, dropped + ids
         while self.runs and (self._is_over(self.runs, now) or len(self.runs) > self.limits.max_spans_per_trace // _SHARE):
-            tree = self.take(next(iter(self.runs)))
-            freed, gone = freed + tree.size, [*gone, tree.top]
-        for each in gone:
-            self._cut_runs.pop(each, None)
-        return freed, gone
+            tree = self.pop(next(iter(self.runs)))
+            freed, dropped = freed + tree.size, [*dropped, tree.root]
+        for each in dropped:
+            self._released_runs.pop(each, None)
+        return freed, dropped
 
-    def _is_over(self, held: Mapping[bytes, KeptTree], now: float) -> bool:
-        return next(iter(held.values())).until <= now
+    def _is_over(self, kept: Mapping[bytes, KeptTree], now: float) -> bool:
+        return next(iter(kept.values())).until <= now
 
     def _is_too_much(self) -> bool:
         limits = self.limits
         return len(self.tree_of) > limits.max_spans_per_trace // _SHARE or self.size > limits.max_bytes_per_trace // _SHARE
 
     def release(self, last_evaluations: Mapping[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
-        """Of the oldest tree keep its outermost runs' own spans only; the bytes that are free, and the spans that are gone."""
-        tree = self.take(next(iter(self.trees)))
+        """Keep only the outermost runs' own spans of the oldest tree; returns the same as `expire`."""
+        tree = self.pop(next(iter(self.trees)))
         runs = [each for each in tree.frames if (last := last_evaluations.get(each)) is not None and last.outermost]
         size = tree.size // len(tree.frames)
         for run in runs:
@@ -135,63 +142,66 @@ class KeptTrees:
             until = tree.until + tree.keep_s
             self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until, tree.keep_s))
         self.finish(tree, last_evaluations)
-        self._cut_runs.update(dict.fromkeys(runs, tree.parent))
-        self._hang_higher(tree)
-        self.remember(tree.parent, lost=True)
+        self._released_runs.update(dict.fromkeys(runs, tree.parent))
+        self._reparent_below(tree)
+        self.add_missing_parent(tree.parent, is_released=True)
         return tree.size - size * len(runs), [each for each in tree.frames if each not in self.runs]
 
     def finish(self, tree: KeptTree, last_evaluations: Mapping[bytes, LastEvaluation]) -> None:
-        """The results of the tree's runs are final."""
+        """Note that the results of the tree's runs are final."""
         self.final += [each for each in tree.frames if each in last_evaluations]
 
-    def release_again(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
-        """After a restart: kept trees of a single span are runs of released trees, below the missing parents given."""
+    def restore_released(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
+        """Restore after a restart what `released` returned: the kept tree of each run is its own span, below a missing parent."""
         for run, parent in runs.items():
             if run in self.trees:
-                tree = self.take(run)
+                tree = self.pop(run)
                 tree.parent, tree.frames = parent, {run: (parent, *tree.frames[run][1:])}
                 self._put(self.runs, tree)
-                self._cut_runs[run] = parent
+                self._released_runs[run] = parent
         self.parents.update(parents)
 
-    def _hang_higher(self, released: KeptTree) -> None:
-        """What hung from spans of a released tree hangs from the parent that the tree lacks."""
+    def _reparent_below(self, released: KeptTree) -> None:
+        """Attach the trees and runs below spans of a released tree to the missing parent of that tree."""
         for span_id in released.frames:
-            for top in self._below.pop(span_id, ()):
-                tree = self.trees.get(top) or self.runs[top]
-                tree.parent, tree.frames[top] = released.parent, (released.parent, *tree.frames[top][1:])
-                self._below.setdefault(released.parent, {})[top] = None
-                if top in self.runs:
-                    self._cut_runs[top] = released.parent
+            for root in self._below.pop(span_id, ()):
+                tree = self.trees.get(root) or self.runs[root]
+                tree.parent, tree.frames[root] = released.parent, (released.parent, *tree.frames[root][1:])
+                self._below.setdefault(released.parent, {})[root] = None
+                if root in self.runs:
+                    self._released_runs[root] = released.parent
 
     def released(self) -> Released | None:
-        """What was handed over before; None if there is nothing of that."""
+        """Return the missing parents of closed trees, and the runs of released ones; None if no tree was closed."""
         if not self.parents:
             return None
-        gone = frozenset([parent for parent, lost in self.parents.items() if lost])
-        return Released(frozenset(self.parents), gone, dict(self._cut_runs))
+        lost = frozenset([parent for parent, is_released in self.parents.items() if is_released])
+        return Released(frozenset(self.parents), lost, dict(self._released_runs))
 
 
 _ID: Final = 16  # bytes of a trace id
 
 
 class Tombstones:
-    """Trace ids, each until an instant. Of more than `most`, recent or compacted, the oldest are forgotten."""
+    """Ids of traces of which nothing else is kept, each until an instant.
+
+    At most `most` recent and `most` compacted ids are held; the oldest are dropped first.
+    """
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._recent = OrderedDict[bytes, float]()  # in the order in which they expire
-        self._ids = b""  # compacted ones in ascending order
+        self._ids = b""  # compacted ids in ascending order
         self._until: array[float] = array("d")
 
     def add(self, trace_id: bytes, until: float) -> None:
-        """Remember an id."""
+        """Hold an id until an instant."""
         self._recent[trace_id] = until
         if len(self._recent) > self._most:
             self._recent.popitem(last=False)
 
     def holds(self, trace_id: bytes, now: float) -> bool:
-        """Whether the id was added and has not expired."""
+        """Whether the id is held at this instant; recent ids expire only in `expire`."""
         if trace_id in self._recent or not self._ids:
             return trace_id in self._recent
         place = bisect_left(range(len(self._until)), trace_id, key=self._id)
@@ -201,17 +211,17 @@ class Tombstones:
         return self._ids[place * _ID : (place + 1) * _ID]
 
     def expire(self, now: float) -> None:
-        """Forget recent ids that have expired; amortised O(1)."""
+        """Drop recent ids that have expired; amortised O(1)."""
         while self._recent and (first := next(iter(self._recent.items())))[1] <= now:
             del self._recent[first[0]]
 
     def items(self) -> Iterator[tuple[bytes, float]]:
-        """Every id that is held, and until when; one that was added again may be given twice, the later instant last."""
+        """Yield every id and until when it is held; an id that was added again may be yielded twice, the later instant last."""
         yield from ((self._id(place), until) for place, until in enumerate(self._until))
         yield from self._recent.items()
 
     def compact(self, now: float) -> None:
-        """Move the recent ids into the block and forget expired ones: O(n log n)."""
+        """Move the recent ids into the compacted block and drop expired ids; O(n log n)."""
         kept = {trace_id: until for trace_id, until in self.items() if until > now}
         latest = sorted(islice(sorted(kept, key=kept.__getitem__, reverse=True), self._most))
         self._ids, self._until = b"".join(latest), array("d", map(kept.__getitem__, latest))

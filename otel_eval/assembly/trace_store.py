@@ -1,4 +1,4 @@
-"""The traces of a buffer by state: open, closed and waiting for evaluation, kept for late spans, or known by id alone."""
+"""The traces of a buffer by state: open, dormant, closed and not yet evaluated, kept for late spans, or a tombstone."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
 
 ALL: Final = sys.maxsize
-_LOOKS: Final = 8  # in `decision_wait_detached_s`, at a trace in which spans arrive all the time
+_CHECKS_PER_WAIT: Final = 8  # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 
 _new_closed: Final = constructor(ClosedTrace)
 
 
 class TraceStore:
-    """Traces by state, and how many bytes are in each.
+    """Traces by state, and how many bytes are in each state.
 
     Args:
-        limits: how long and how much is held.
+        limits: how long and how much the buffer holds.
         is_agent: whether a span is an agent's; traces without any are closed as a whole.
     """
 
@@ -34,60 +34,60 @@ class TraceStore:
         self.limits = limits or Limits()
         self.counts: Final = BufferCounts()
         self._is_agent: Final = is_agent
-        self._gap_s: Final = max(self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _LOOKS)
-        # Ordered: the first key of a plain dictionary whose first items were removed is found by a search past all of these.
+        self._check_interval_s: Final = max(self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _CHECKS_PER_WAIT)
+        # Ordered, because finding the first key of a plain dictionary takes a search past all items that were removed before it.
         self._open = OrderedDict[bytes, OpenTrace]()
-        self._dormant = OrderedDict[bytes, OpenTrace]()  # without open spans; something of them is kept, or was
-        self._keeping = OrderedDict[bytes, OpenTrace]()  # of which parts are kept; the one that was handed over last is the last
+        self._dormant = OrderedDict[bytes, OpenTrace]()  # without open spans, but with kept or released trees
+        self._with_kept_trees = OrderedDict[bytes, OpenTrace]()  # in the order in which their last part was closed
         self._grace = OrderedDict[bytes, OpenTrace]()  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
-        # The traces themselves are not in it: an entry may stay longer than its trace.
+        # Schedule of checks: instant, number, trace id. Without the traces themselves, because an entry may outlive its trace.
         self._checks: list[tuple[float, int, bytes]] = []
-        self._ready = OrderedDict[bytes, tuple[OpenTrace, Completeness]]()  # closed, not yet handed over
+        self._ready = OrderedDict[bytes, tuple[OpenTrace, Completeness]]()  # closed, not yet popped
         self._ready_parts: list[ClosedTrace] = []  # of traces that stay open
-        self._bytes = 0  # of what is open
-        self._grace_bytes = 0  # of what is kept for late spans, and of parts of open traces
-        self._backlog = 0  # of what is ready
-        self._awaited: tuple[OpenTrace | None, float] = (None, 0.0)  # a trace that was found to be over, and its next check
-        self._final: list[tuple[bytes, bytes]] = []  # trace and run
+        self._bytes = 0  # of open traces, without their kept trees
+        self._grace_bytes = 0  # of evaluated traces kept for late spans, and of kept trees
+        self._backlog = 0  # of closed traces that are not yet popped
+        self._last_over: tuple[OpenTrace | None, float] = (None, 0.0)  # the last trace that `is_over` held for, its next check
+        self._final: list[tuple[bytes, bytes]] = []  # trace id and run id
         self._sequence = 0
 
     # ------------------------------------------------------- between the states
 
     def _drop_from_grace(self, size: int, traces: int) -> None:
-        """Forget closed traces until so many bytes and open traces more fit, or none is left."""
+        """Evict evaluated traces and kept trees until this many more bytes and open traces fit, or none is left."""
         most, most_bytes = self.limits.max_traces - traces, self.limits.max_bytes - size
         while self.held_bytes > most_bytes or self._traces() > most:
             if self._grace:
                 self._forget(*self._grace.popitem(last=False))
-            elif not self._give_up_part():
+            elif not self._evict_oldest_trees():
                 return
             self.counts.late_given_up += 1
 
     def _traces(self) -> int:
         return len(self._open) + len(self._grace) + len(self._dormant)
 
-    def _give_up_part(self) -> bool:
-        """Forget what is kept of the trace whose last part was handed over first; False if nothing is kept."""
-        trace_id = next(iter(self._keeping or self._dormant), None)
+    def _evict_oldest_trees(self) -> bool:
+        """Drop the kept trees of the trace whose last part was closed the longest ago; False if there are none."""
+        trace_id = next(iter(self._with_kept_trees or self._dormant), None)
         if trace_id is None:
             return False
-        trace = self._keeping.pop(trace_id, None)
+        trace = self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
-            self._give_up(trace_id, trace)
+            self._drop_kept_trees(trace_id, trace)
         if trace_id in self._dormant:
             self._bytes -= self._dormant.pop(trace_id).size
         return True
 
-    def _give_up(self, trace_id: bytes, trace: OpenTrace) -> None:
-        """Forget what is kept of trees of a trace."""
+    def _drop_kept_trees(self, trace_id: bytes, trace: OpenTrace) -> None:
+        """Drop the kept trees of a trace."""
         if trace.trees is not None:
             with self._resized(trace_id, trace):
-                trace.trees.give_up(trace)
+                trace.trees.drop_kept(trace)
 
     @contextmanager
     def _resized(self, trace_id: bytes, trace: OpenTrace) -> Iterator[None]:
-        """Count what of a trace is open and what is kept after its trees have changed it."""
+        """Update the totals of bytes after the block changed the trees of a trace, and collect runs that became final."""
         before, kept = trace.size, trace.kept_bytes
         yield
         if trace.trees is not None and trace.trees.kept.final:
@@ -97,44 +97,47 @@ class TraceStore:
         self._bytes += (trace.size - trace.kept_bytes) - (before - kept)
 
     def _fits(self, size: int, traces: int) -> bool:
-        """Whether so many bytes and open traces more are within the limits of what is open."""
+        """Whether this many more bytes and open traces are within the limits."""
         return self._bytes + size <= self.limits.max_bytes and len(self._open) + traces <= self.limits.max_traces
 
     def _schedule(self, trace_id: bytes, trace: OpenTrace, when: float) -> None:
         self._sequence += 1
         trace.check, trace.check_number = when, self._sequence
         heapq.heappush(self._checks, (when, self._sequence, trace_id))
-        if len(self._checks) > 4 * self._traces() + 1024:  # mostly entries that were overtaken
+        if len(self._checks) > 4 * self._traces() + 1024:  # most entries are obsolete
             self._checks = [entry for entry in self._checks if self._scheduled(*entry[1:]) is not None]
             heapq.heapify(self._checks)
 
     def _scheduled(self, number: int, trace_id: bytes) -> OpenTrace | None:
-        """The trace that an entry is for; None if the trace was scheduled anew since, or closed."""
+        """Return the trace of a scheduled check; None if the trace was rescheduled since, or closed."""
         trace = self._unclosed(trace_id)
         return trace if trace is not None and trace.check_number == number else None
 
     def _set_ready(self, trace_id: bytes, trace: OpenTrace, reason: Completeness) -> None:
-        """Close a trace as a whole, what is kept of it included, unless a limit closes it: then that stays as it is."""
+        """Close a whole trace and make it ready for evaluation.
+
+        Its kept trees are evaluated again with it. If a limit closes it they are dropped, and their results stay as they are.
+        """
         if self._open.pop(trace_id, None) is not None:
             if trace.trees is not None:
                 with self._resized(trace_id, trace):
-                    (trace.trees.give_up if reason is Completeness.OVERFLOW else trace.trees.open_all)(trace)
+                    (trace.trees.drop_kept if reason is Completeness.OVERFLOW else trace.trees.open_all)(trace)
                 trace.changed = trace.trees.changed(trace) if trace.changed is None else trace.changed
             self._ready[trace_id] = (trace, reason)
             self._bytes -= trace.size
             self._backlog += trace.size
 
-    def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace:
-        """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived."""
+    def _pop_ready(self, trace_id: bytes, now: float) -> ClosedTrace:
+        """Pop a trace that is ready for evaluation, and keep it for late spans. It has no spans if only log records arrived."""
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
-        handed = _closed(trace_id, trace, reason)
+        closed = _closed(trace_id, trace, reason)
         self.counts.traces_closed += bool(trace.frames)
         self._keep(trace_id, trace, now)
-        return handed
+        return closed
 
     def _keep(self, trace_id: bytes, trace: OpenTrace, now: float) -> None:
-        """Keep an evaluated trace for late spans; of one that a limit closed only the id."""
+        """Keep a popped trace for late spans; of one that a limit cut, only that it was cut."""
         if trace.cut:
             trace = OpenTrace(now, now, now, cut=trace.cut)
         trace.touched = now
@@ -148,8 +151,8 @@ class TraceStore:
             self._forget(*self._grace.popitem(last=False))
         self._tombstones.expire(now)
 
-    def _rest(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
-        """Have a trace without open spans lie dormant, and in the end forget it; whether it is still there."""
+    def _keep_dormant(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
+        """Make a trace without open spans dormant, or drop it once nothing of it is kept; False if it was dropped."""
         if trace.frames:
             return True
         if self._open.pop(trace_id, None) is not None:
@@ -160,37 +163,37 @@ class TraceStore:
 
     # ---------------------------------------- trees that are evaluated on their own
 
-    def _look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
-        """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""
+    def _check_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
+        """Close the due trees of a trace; return when to check again, None if the trace is closed as a whole or was dropped."""
         with self._resized(trace_id, trace):
-            following = self._look_at_trees(trace_id, trace, now)
-        return following if following is None or self._rest(trace_id, trace, now) else None
+            following = self._close_due_trees(trace_id, trace, now)
+        return following if following is None or self._keep_dormant(trace_id, trace, now) else None
 
-    def _look_at_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
+    def _close_due_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
         trees = self._trees(trace, now)
         if trees is None:
-            trace.look = now + self._gap_s if trace.touched + self.limits.decision_wait_s > now else inf
+            trace.tree_check = now + self._check_interval_s if trace.touched + self.limits.decision_wait_s > now else inf
             return None
-        if now < min(trace.look, trees.next_look) < inf:
-            return min(trace.look, trees.next_look)
-        due, following = trees.look(trace, now)
-        for reason, tops in due.items():
-            self._hand_over_trees(trace, Closing(trace_id, reason, tuple(tops)), now)
-        trace.look = now + self._gap_s if trace.frames else inf
+        if now < min(trace.tree_check, trees.next_check) < inf:
+            return min(trace.tree_check, trees.next_check)
+        due, following = trees.due(trace, now)
+        for reason, roots in due.items():
+            self._close_part(trace, Closing(trace_id, reason, tuple(roots)), now)
+        trace.tree_check = now + self._check_interval_s if trace.frames else inf
         end = inf if trace.frames else trace.touched + self.limits.max_age_s
-        following = min(following, end, trees.kept.next_end(), trace.look if due else inf)
-        trees.next_look = max(following, now + self._gap_s / _LOOKS)
-        return trees.next_look
+        following = min(following, end, trees.kept.next_end(), trace.tree_check if due else inf)
+        trees.next_check = max(following, now + self._check_interval_s / _CHECKS_PER_WAIT)
+        return trees.next_check
 
     def _trees(self, trace: OpenTrace, now: float) -> SpanTrees | None:
-        """The trees of a trace that has an agent span and no root."""
+        """Return the trees of a trace that has an agent span and no root; None for any other trace."""
         if not all(frame[0] for frame in trace.frames.values()):
             return None
         trees = self._trees_of(trace, now)
         if not trees.has_agents(trace):
             return None
-        if trace.changed is not None:  # it was closed as a whole before
-            trees.adopt(trace.frames.keys() - trace.changed)
+        if trace.changed is not None:  # the whole trace was closed before
+            trees.mark_evaluated(trace.frames.keys() - trace.changed)
             trace.changed = None
         return trees
 
@@ -199,75 +202,75 @@ class TraceStore:
         return trace.trees
 
     def _close_trees(self, closing: Closing, now: float) -> None:
-        """Close trees of an open trace; where none is named, all with an agent span, as no span that is open is an agent's."""
+        """Close the named trees of an open trace; if none is named, all with an agent span: its source has no open agent span."""
         trace = self._open.get(closing.trace_id)
         if trace is None:
             return
         with self._resized(closing.trace_id, trace):
-            trees = self._trees_of(trace, now) if closing.tops else self._trees(trace, now)
-            if trees is not None and not closing.tops:
-                trees.looked = now
-                closing = closing._replace(tops=trees.agent_trees(trace))
+            trees = self._trees_of(trace, now) if closing.roots else self._trees(trace, now)
+            if trees is not None and not closing.roots:
+                trees.last_check = now
+                closing = closing._replace(roots=trees.agent_trees(trace))
             if trees is not None:
-                self._hand_over_trees(trace, closing, now)
-        self._rest(closing.trace_id, trace, now)
+                self._close_part(trace, closing, now)
+        self._keep_dormant(closing.trace_id, trace, now)
 
-    def _hand_over_trees(self, trace: OpenTrace, closing: Closing, now: float) -> None:
-        part = self._trees_of(trace, now).hand_over(trace, closing, now)
+    def _close_part(self, trace: OpenTrace, closing: Closing, now: float) -> None:
+        part = self._trees_of(trace, now).close(trace, closing, now)
         if part is not None:
             self._ready_parts.append(part)
-            self._keeping[closing.trace_id] = trace
-            self._keeping.move_to_end(closing.trace_id)
+            self._with_kept_trees[closing.trace_id] = trace
+            self._with_kept_trees.move_to_end(closing.trace_id)
 
     def _unclosed(self, trace_id: bytes) -> OpenTrace | None:
-        """The trace of the id, if it is open or dormant."""
+        """Return the trace of an id if it is open or dormant, else None."""
         return self._open.get(trace_id) or self._dormant.get(trace_id)
 
     def _forget(self, trace_id: bytes, trace: OpenTrace) -> None:
         self._grace_bytes -= trace.size
         had_run = bool(trace.last_evaluations.keys() - {NO_RUN})
         if not had_run and not trace.cut and all(frame[0] for frame in trace.frames.values()):
-            return  # its root never arrived, and it had no run: what comes later may be the first of one
+            return  # its root never arrived, and it had no run: later spans may begin one
         self._tombstones.add(trace_id, trace.touched + self.limits.max_age_s)
 
-    def close_again(self, trace_id: bytes, reason: Completeness, now: float, tops: tuple[bytes, ...] = ()) -> ClosedTrace | None:
-        """Close a trace, or trees of it, as before a restart, even if it is not due; None if it is not here."""
-        if tops:
-            self._close_trees(Closing(trace_id, reason, tops), now)
+    def reclose(self, trace_id: bytes, reason: Completeness, now: float, roots: tuple[bytes, ...] = ()) -> ClosedTrace | None:
+        """Close a trace, or trees of it, as a record of the journal has it, due or not; None if it is not here."""
+        if roots:
+            self._close_trees(Closing(trace_id, reason, roots), now)
             return self._ready_parts.pop() if self._ready_parts else None
         if trace_id in self._open:
             self._set_ready(trace_id, self._open[trace_id], reason)
         if trace_id not in self._ready:
             return None
         self._ready[trace_id] = (self._ready[trace_id][0], reason)
-        return self._hand_over(trace_id, now)
+        return self._pop_ready(trace_id, now)
 
     def take_final(self) -> list[tuple[bytes, bytes]]:
-        """Trace and run of those that were evaluated on their own and cannot turn out to lie inside another run; each once."""
+        """Return, each once, the trace id and run id of runs of closed trees that can no longer become inner runs of an agent."""
         final, self._final = self._final, []
         return final
 
-    def give_up_dormant(self, trace_ids: Iterable[bytes]) -> None:
-        """Forget what is kept of those of the traces that are dormant, because room is short where their spans are stored."""
+    def evict_dormant(self, trace_ids: Iterable[bytes]) -> None:
+        """Drop the kept trees of those of the traces that are dormant, because the storage of their spans is nearly full."""
         for trace_id in trace_ids:
             trace = self._dormant.get(trace_id)
             if trace is not None and trace.trees is not None:
-                self._give_up(trace_id, trace)
+                self._drop_kept_trees(trace_id, trace)
                 self.counts.late_given_up += 1
 
-    def remembered(self) -> Iterator[tuple[bytes, float]]:
-        """Ids of which only the id is remembered, and until when."""
+    def tombstones(self) -> Iterator[tuple[bytes, float]]:
+        """Yield the ids of which only a tombstone is left, and until when it is held."""
         return self._tombstones.items()
 
-    def remember(self, trace_id: bytes, until: float) -> None:
-        """Nothing of this trace is wanted any more: forget what is held of it and, until then, take no span of it."""
+    def add_tombstone(self, trace_id: bytes, until: float) -> None:
+        """Replace a trace with a tombstone: drop what is held of it, and accept no span of it until an instant."""
         self.drop(trace_id)
         self._tombstones.add(trace_id, until)
 
     def drop(self, trace_id: bytes) -> None:
-        """Forget what is held of a trace."""
+        """Drop everything that is held of a trace."""
         trace = self._open.pop(trace_id, None) or self._dormant.pop(trace_id, None)
-        self._keeping.pop(trace_id, None)
+        self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
             self._bytes -= trace.size - trace.kept_bytes
             self._grace_bytes -= trace.kept_bytes
@@ -277,91 +280,91 @@ class TraceStore:
             self._backlog -= self._ready.pop(trace_id)[0].size
 
     def held(self, trace_id: bytes) -> ClosedTrace | None:
-        """All that is held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
+        """Return all spans held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
         trace = self._unclosed(trace_id) or self._grace.get(trace_id)
         if trace is None or trace.cut:
             return None
         if trace.trees is not None and trace.trees.kept.parents:
-            return trace.trees.whole(trace_id, trace)
+            return trace.trees.snapshot(trace_id, trace)
         return _closed(trace_id, trace, Completeness.COMPLETE)
 
-    def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
-        """Restore runs of which only the own span is kept, each below a parent that is missing; see `KeptTrees.parents`."""
+    def restore_released(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
+        """Restore the released trees of a trace after a restart; see `KeptTrees.restore_released`."""
         trace = self._unclosed(trace_id)
         if trace is not None and trace.trees is not None:
-            trace.trees.kept.release_again(parents, runs)
+            trace.trees.kept.restore_released(parents, runs)
 
     def reserve(self, size: int) -> None:
-        """Forget what is kept for late spans until so many bytes more fit, or nothing is kept."""
+        """Evict what is kept for late spans until `size` more bytes fit, or nothing is kept."""
         self._drop_from_grace(size, 0)
 
     def compact(self, now: float) -> None:
-        """Free memory that only serves throughput; to be called while nothing arrives."""
+        """Free memory that only serves throughput; call it while no spans arrive."""
         self._tombstones.compact(now)
         if not self._open and not self._dormant:
             self._checks = []
 
     def holds(self, trace_id: bytes) -> bool:
-        """Whether spans of the trace are needed: it is open, waits for evaluation, or is kept for late spans."""
+        """Whether spans of the trace are needed: it is open, closed and not yet popped, or kept for late spans."""
         dormant = self._dormant.get(trace_id)
         return self.is_undecided(trace_id) or trace_id in self._grace or (dormant is not None and dormant.kept_bytes > 0)
 
     def __len__(self) -> int:
-        """Open traces."""
+        """The number of open traces."""
         return len(self._open)
 
     def age(self, now: float) -> float:
-        """Of the oldest open trace, in seconds; 0 if none is open."""
+        """Return the age of the oldest open trace in seconds; 0 if none is open."""
         return max(0.0, now - next(iter(self._open.values())).created) if self._open else 0.0
 
     def is_undecided(self, trace_id: bytes) -> bool:
-        """Whether the trace is open, or closed and not yet handed over."""
+        """Whether the trace is open, or closed and not yet popped."""
         return trace_id in self._open or trace_id in self._ready
 
     def undecided(self) -> set[bytes]:
-        """The ids of the traces that are open, or closed and not yet handed over."""
+        """Return the ids of the traces that are open, or closed and not yet popped."""
         return {*self._open, *self._ready}
 
     def is_over(self, trace_id: bytes) -> bool:
-        """Whether the trace is closed and not yet handed over, or open and the span it began with has arrived.
+        """Whether the trace is closed and not yet popped, or open with its root or a local root.
 
-        What is missing of it can only come late.
+        Spans that are missing of it have ended and are only late.
         """
         trace = self._open.get(trace_id)
         return trace_id in self._ready if trace is None else closing_state(trace.frames)[0] is not Wait.OPEN
 
     @property
     def held_bytes(self) -> int:
-        """Payload and overhead of everything held: open, waiting for evaluation, kept for late spans."""
+        """Bytes of everything held, payload and overhead: open, closed and not yet popped, and kept for late spans."""
         return self._bytes + self._grace_bytes + self._backlog
 
     @property
     def open_bytes(self) -> int:
-        """Of it, what open traces hold."""
+        """The bytes of `held_bytes` that belong to open traces, without their kept trees."""
         return self._bytes
 
     @property
     def oldest(self) -> bytes | None:
-        """The id of the trace that has been open for longest."""
+        """The id of the oldest open trace; None if none is open."""
         return next(iter(self._open), None)
 
     @property
     def backlog_bytes(self) -> int:
-        """Of it, what is closed and waits to be evaluated: backpressure depends on it."""
+        """The bytes of `held_bytes` that belong to closed traces which are not yet popped: backpressure depends on them."""
         return self._backlog
 
     @property
     def is_empty(self) -> bool:
-        """Whether no trace is held that has anything to wait for: an evaluation, a look, the end of the time for late spans."""
+        """Whether nothing is left to do: no check, no evaluation, no trace whose grace period ends."""
         return not (self._checks or self._ready or self._ready_parts or self._grace)
 
     def next_check(self) -> float | None:
-        """The instant at which `due` next has something to look at, or None."""
+        """Return when `due` next has a trace to check; None if no check is scheduled."""
         return self._checks[0][0] if self._checks else None
 
 
 def _closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTrace:
-    """The trace as it is handed over for evaluation: it is not changed any more, late spans come into copies."""
+    """Return the trace for evaluation. Its frames are no longer changed: late spans go into copies."""
     changed = None if trace.changed is None else frozenset(trace.changed)
     released = None if trace.trees is None else trace.trees.kept.released()
     evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None

@@ -1,1 +1,1 @@
-"""The journal: what was accepted, decided and delivered, on disk before it is acknowledged."""
+"""The journal on disk: accepted requests, decisions and deliveries, each written before it is acknowledged."""

@@ -1,8 +1,8 @@
 """The storage directory: its lock, the names of its segments, the small files beside them, and its split over workers.
 
-With several workers each has a directory of its own within it. What they hold is of use only to the same number of workers: with
-another one the rest of a trace would come to another worker. The number stands in a small file until everything was scored and
-delivered.
+With several workers each has its own subdirectory. The content can only be used with the same number of workers: with another
+number the rest of a trace would be sent to another worker. The number is recorded in a small file until everything was scored
+and delivered.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from uuid import uuid4
 from otel_eval.errors import ConfigError
 
 _KEY: Final = "storage.directory"
-_SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
+_SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # the greatest number of ten digits would have no next name
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-"""A link in the place of a file is not followed."""
+"""The flag for `os.open` that refuses to follow a symbolic link in the place of the file."""
 
 
 class DirectoryLock:
-    """The right to a directory, held until it is given up or the process ends, however it ends.
+    """The exclusive lock of a storage directory, held until `release` or the end of the process, a crash included.
 
     Raises:
-        ConfigError: it cannot be made or written, or another process holds it.
+        ConfigError: the directory cannot be created or written, or another process holds the lock.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -50,40 +50,40 @@ class DirectoryLock:
             raise ConfigError(f"{_KEY}: {shown} is in use by another process; stop it or name another directory") from None
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Number and path of each segment, oldest first.
+        """Return number and path of each segment, oldest first.
 
         Raises:
-            ConfigError: what has the name of one is no file.
+            ConfigError: something with the name of a segment is not a regular file.
         """
         found = ((_SEGMENT_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
         segments = sorted((int(match[1]), path) for match, path in found if match)
         for _, path in segments:
-            if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be waited for, a link may lead anywhere
+            if not stat.S_ISREG(path.lstat().st_mode):  # opening a pipe would block, and a link may lead anywhere
                 raise ConfigError(f"{_KEY}: {str(path)!r} is not a file; remove it, or name another directory")
         return segments
 
     def segment(self, number: int) -> Path:
-        """Where a segment is, or will be."""
+        """Return the path of the segment with a number, whether it exists or not."""
         return self.path / f"{number:010d}.journal"
 
     def release(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock, so that another process can use the directory."""
         os.close(self._lock)
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file: all of it or nothing, on the disk.
+    """Replace a small file atomically, and sync it to the disk.
 
     Raises:
-        OSError: it could not be written; the former one is still there.
+        OSError: it could not be written. The previous file is still there, unless the last sync of the directory failed.
     """
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)  # what a crash left, or a link or a pipe that was put there
-    with open(fresh, "xb", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)  # left by a crash, or a link or a pipe that someone created
+    with open(temporary, "xb", buffering=0, opener=partial(os.open, mode=0o600)) as file:
         if file.write(content) < len(content):
             raise OSError(None, "the disk is full")
         os.fsync(file.fileno())
-    os.replace(fresh, path)  # in one step, after the content is on the disk: a crash leaves the old file or the new one
+    os.replace(temporary, path)  # atomically, after the content is on the disk: a crash leaves the old file or the new one
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -96,7 +96,7 @@ def _lock(handle: int) -> None:
         import fcntl
     except ImportError:  # no such locks on this system
         raise ConfigError(f"{_KEY}: this system has no flock, which storage needs; leave storage out") from None
-    # The kernel lets go of it when the process ends, so that a crash leaves no lock behind.
+    # The kernel releases the lock when the process ends, so that a crash leaves none behind.
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -104,11 +104,11 @@ _IDENTITY_FILE: Final = "evaluator.json"
 
 
 class EvaluatorIdentity(NamedTuple):
-    """Who evaluates.
+    """The identity of the evaluator that uses a directory.
 
     Attributes:
-        evaluator: 32 hex digits, drawn when the directory was first used.
-        since_ns: Unix nanoseconds of that moment.
+        evaluator: 32 random hex digits, created when the directory was first used.
+        since_ns: that time in Unix nanoseconds.
     """
 
     evaluator: str
@@ -116,22 +116,22 @@ class EvaluatorIdentity(NamedTuple):
 
 
 def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdentity:
-    """The identity that the directory holds; a new one if it holds none that can be read.
+    """Return the identity that the directory holds; create one if there is none that can be read.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the new identity cannot be written.
     """
     path = directory.path / _IDENTITY_FILE
     match _read(path):
         case {"evaluator": str(evaluator), "since_ns": int(since_ns)} if evaluator:
             return EvaluatorIdentity(evaluator, since_ns)
-    drawn = EvaluatorIdentity(uuid4().hex, now_ns)
-    _write(path, json.dumps(drawn._asdict()).encode(), path)
-    return drawn
+    created = EvaluatorIdentity(uuid4().hex, now_ns)
+    _write(path, json.dumps(created._asdict()).encode(), path)
+    return created
 
 
 def _read(path: Path) -> Any:
-    """The JSON in a small file; None if there is none."""
+    """Return the JSON value in a small file; None if it cannot be read."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -139,13 +139,13 @@ def _read(path: Path) -> Any:
 
 
 _ACCEPTED_FILE: Final = "accepted.json"
-_MOST: Final = 100  # endpoints that were configured one after the other; the oldest is forgotten
+_MAX_KEYS: Final = 100  # keys; the oldest are dropped, so that endpoints which were configured once do not accumulate
 
 _log = logging.getLogger("otel_eval")
 
 
 class AcceptedSignals:
-    """A small file with the keys of endpoints and signals. Safe from any thread.
+    """The signals that endpoints accepted, as keys in a small file. Safe from any thread.
 
     Args:
         directory: the storage directory.
@@ -154,19 +154,22 @@ class AcceptedSignals:
     def __init__(self, directory: DirectoryLock) -> None:
         self._path: Final = directory.path / _ACCEPTED_FILE
         self._lock = threading.Lock()  # guards _keys and the file
-        held = _read(self._path)
-        self._keys = [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
+        keys = _read(self._path)
+        self._keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
     def has(self, key: str) -> bool:
-        """Whether an endpoint accepted the signal before, also before a restart."""
+        """Whether the endpoint of this key accepted the signal, in this process or an earlier one."""
         return key in self._keys
 
     def add(self, key: str) -> None:
-        """Remember it. A file that cannot be written is logged: after a restart a 404 is then no outage."""
+        """Record that the endpoint accepted the signal.
+
+        A failed write is logged; after a restart a 404 is then not taken for an outage.
+        """
         with self._lock:
             if key in self._keys:
                 return
-            self._keys = [*self._keys, key][-_MOST:]
+            self._keys = [*self._keys, key][-_MAX_KEYS:]
             try:
                 replace_file(self._path, json.dumps(self._keys).encode())
             except OSError as error:
@@ -177,12 +180,12 @@ _SPLIT_FILE: Final = "workers"
 
 
 def worker_directory(directory: str | os.PathLike[str], number: int) -> Path:
-    """The directory of a worker, numbered from 1."""
+    """Return the subdirectory of a worker, numbered from 1."""
     return Path(directory) / f"worker-{number}"
 
 
-def _held(base: Path) -> int:
-    """How many workers' traces the directory holds; 0 if none."""
+def _recorded_workers(base: Path) -> int:
+    """Return the number of workers whose traces the directory holds; 0 if it holds none."""
     try:
         return int((base / _SPLIT_FILE).read_bytes())
     except (OSError, ValueError):
@@ -190,30 +193,34 @@ def _held(base: Path) -> int:
 
 
 def directories_of(directory: str | os.PathLike[str]) -> list[Path]:
-    """The directories that hold traces, or may."""
-    held = _held(Path(directory))
-    return [worker_directory(directory, number) for number in range(1, held + 1)] if held > 1 else [Path(directory)]
+    """Return the directories that hold, or may hold, traces."""
+    recorded = _recorded_workers(Path(directory))
+    return [worker_directory(directory, number) for number in range(1, recorded + 1)] if recorded > 1 else [Path(directory)]
 
 
 def claim_split(directory: str | os.PathLike[str], workers: int) -> None:
-    """Note that so many workers use the directory from now on.
+    """Record the number of workers that use the directory from now on.
 
     Raises:
-        ConfigError: it holds traces that are split over another number of workers, or it cannot be written.
+        ConfigError: the directory holds traces that are split over another number of workers, or cannot be written.
     """
     base = Path(directory)
-    held = _held(base)
-    if held not in (0, workers):
+    recorded = _recorded_workers(base)
+    if recorded not in (0, workers):
         raise ConfigError(
-            f"workers: {workers}, but storage.directory {str(base)!r} holds traces of {held}; "
-            f"run `otel-eval serve --drain` once, or set workers to {held}"
+            f"workers: {workers}, but storage.directory {str(base)!r} holds traces of {recorded}; "
+            f"run `otel-eval serve --drain` once, or set workers to {recorded}"
         )
     if workers > 1 or (base / _SPLIT_FILE).exists():
         _write(base / _SPLIT_FILE, b"%d" % workers, base)
 
 
 def release_split(directory: str | os.PathLike[str]) -> None:
-    """Note that nothing in the directory waits any more; raises as `claim_split` does."""
+    """Record that everything in the directory was scored and delivered.
+
+    Raises:
+        ConfigError: the directory cannot be written.
+    """
     _write(Path(directory) / _SPLIT_FILE, b"0", Path(directory))
 
 

@@ -1,8 +1,9 @@
-"""Writes to the journal what the receiver acknowledged, decided and delivered.
+"""Journals what the receiver acknowledged, decided and delivered.
 
-It makes no decisions about traces. The only exception it raises is `Overloaded`, for clients: a disk that cannot be written stops
-intake and evaluation, not the process. A trace that is open for long is journaled again, so that a run that waits for a human
-approval does not keep all segments since its first span.
+It writes a record for each event of the pipeline, and decides nothing about traces. A disk that cannot be written does not end
+the process: requests are refused with `Overloaded`, evaluation waits, and no other method raises. Compaction copies traces that
+stay open to the end of the journal, so that a run that waits for a human approval does not keep all segments that follow its
+first span.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from otel_eval.storage import record_types
 from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts
 from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, SegmentRefs, StorageFull
-from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, RecordKind, form_of, key_of, records_of, weight_of
+from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, RecordKind, key_of, payload_size, records_of
 
-_LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
-_RETRY_S: Final = 0.5  # between attempts to write what was evaluated
+_COMPACTION_S: Final = 1.0  # between attempts to compact the oldest segment
+_RETRY_S: Final = 0.5  # between attempts to write evaluated traces
 
 Clock = Callable[[], float]
-"""Gives seconds."""
+"""Returns seconds."""
 
 
 class StorageOptions(Protocol):
-    """The `storage` of the configuration: a directory for this process alone, bytes on disk, whether requests wait for fsync."""
+    """The configuration's `storage`: a directory of this process alone, its limit of bytes, whether requests wait for fsync."""
 
     directory: str
     max_size: int
@@ -42,13 +43,13 @@ class StorageOptions(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Ack:
-    """What of a request is still to be forwarded.
+    """Which parts of a request are still to be forwarded.
 
     Attributes:
         rest: whether the part without the held spans is still to be forwarded.
-        cut: a checksum of the spans that were held; 0 if none was.
+        cut: a checksum of the spans that were held; 0 if none were.
         left: how many of them are still to be forwarded.
-        place: where the request is journaled; None until it is.
+        place: segment and end of the request's record; None while it is not journaled.
     """
 
     rest: bool = True
@@ -58,17 +59,17 @@ class Ack:
 
 
 class SpansToForward(Protocol):
-    """The forwarding stage, which holds the spans that wait for scores."""
+    """The forwarding stage, which holds runs' own spans until their trace is evaluated."""
 
     def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
-        """The spans of a trace that wait, and a request that contains them."""
+        """Return the held spans of a trace, and a request with these spans."""
 
     def moved(self, roots: Sequence[Any], place: Any) -> bool:
-        """Those that still wait belong to the record at this place; False if none waits any more."""
+        """Assign those of the spans that are still held to the record at this place; False if none is held."""
 
 
 class AcknowledgedRequest(NamedTuple):
-    """A request that is to be passed on as well: what it is, and the ack of what is still to go."""
+    """A request that is also to be forwarded, with its ack."""
 
     origin: Any
     ack: Ack
@@ -78,8 +79,8 @@ class ForwardedRequests:
     """The forwarding stage's journal.
 
     Args:
-        append: writes a record, or logs that this is not possible; then requests are passed on once more after a restart.
-        segment_refs: which segments are needed.
+        append: writes a record. A failure is logged, and then requests may be forwarded twice after a restart.
+        segment_refs: the references that keep segments.
     """
 
     def __init__(self, append: Callable[[RecordKind, Sequence[bytes]], object], segment_refs: SegmentRefs) -> None:
@@ -87,34 +88,39 @@ class ForwardedRequests:
         self.forward: SpansToForward | None = None
         self._lock = threading.Lock()  # guards all acks
 
-    def kept(self, ack: Ack, segment: Segment, end: int) -> None:
-        """The request stands there; called before any of it can be passed on."""
+    def journaled(self, ack: Ack, segment: Segment, end: int) -> None:
+        """Note where the request is journaled; called before any part of it can be forwarded."""
         ack.place = (segment, end)
         self.needed(segment)
 
     def needed(self, segment: Segment) -> None:
-        """A request that is not passed on, or not whole, stands in the segment."""
+        """Keep the segment for a request in it that is not completely forwarded."""
         self._segment_refs.retain(segment)
 
     def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
-        """Note what was passed on, and let go of the segments that were needed for it."""
+        """Journal what was forwarded, and release the segments of requests that are complete.
+
+        Args:
+            requests: requests whose part without the held spans was forwarded.
+            spans: for each held span that was forwarded, its request.
+        """
         with self._lock:
             for ack in requests:
                 ack.rest = False
             for ack in spans:
                 ack.left -= 1
-            # A request whose spans went first is noted when the rest of it has gone.
+            # A request whose held spans are forwarded first is journaled when the rest of it is forwarded.
             noted = {*requests, *[each for each in spans if not each.left and not each.rest]}
             notes = [(*each.place, each.cut if each.left else 0) for each in noted if each.place is not None]
-        self._note(notes)
+        self._journal_forwarded(notes)
 
     def dropped(self, ack: Ack) -> None:
-        """Nothing is to be passed on of the request, though its spans may be under way."""
+        """Note that nothing of the request is to be forwarded any more, even if spans of it are already queued."""
         with self._lock:
             place, ack.place = ack.place, None
-        self._note([] if place is None else [(*place, 0)])
+        self._journal_forwarded([] if place is None else [(*place, 0)])
 
-    def _note(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
+    def _journal_forwarded(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
         if not notes:
             return
         requests = (ForwardedRequest(segment.number, *rest) for segment, *rest in notes)
@@ -123,101 +129,116 @@ class ForwardedRequests:
             if not waiting:
                 self._segment_refs.release(segment)
 
-    # ------------------------------------------- traces that are written again
+    # ------------------------------------------------------------ compaction
 
-    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
-        """The spans of the trace that wait to be passed on, and the record of them."""
+    def held_spans(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
+        """Return the held spans of a trace, and the record of them in a list; both are empty if no span is held."""
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
         return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
-    def moved(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
-        """That record stands there."""
+    def copied(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
+        """Note where the record of these held spans is."""
         if self.forward is None or not roots:
             return
         self.needed(segment)
         if not self.forward.moved(roots, (segment, end)):
-            self._segment_refs.release(segment)  # they left meanwhile
+            self._segment_refs.release(segment)  # they were forwarded meanwhile
 
 
 class Durable:
     """The pipeline's journal.
 
     Args:
-        given: the configuration's storage.
-        now: Unix seconds.
-        clock: the pipeline's.
-        segment_bytes: of one file of the journal.
+        options: the configuration's storage.
+        now: returns Unix seconds.
+        clock: the pipeline's monotonic clock.
+        segment_bytes: the size of a segment.
+
+    Attributes:
+        waits: why evaluation waits for the disk; "" if it does not.
+        takers: returns the names of the exporters that receive a report.
 
     Raises:
         ConfigError: the directory cannot be used, or another process uses it.
     """
 
     def __init__(
-        self, given: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
+        self, options: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        self._directory: Final = DirectoryLock(given.directory)
+        self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
         self.accepted: Final = AcceptedSignals(self._directory)
-        self.journal: Final = Journal(self._directory, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
+        self.journal: Final = Journal(self._directory, max_bytes=options.max_size, segment_bytes=segment_bytes, sync=options.sync)
         self.segment_refs: Final = SegmentRefs()
-        self._in_progress: Final = InProgress(self._directory, sync=given.sync)
+        self._in_progress: Final = InProgress(self._directory, sync=options.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
         self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs)
         self.now: Final = now
         self._clock: Final = clock
-        self._max: Final = given.max_size
-        self._looked = float("-inf")
-        self.waits = ""  # why what was evaluated cannot be written
-        self._noted: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]] = []
+        self._max: Final = options.max_size
+        self._last_compaction = float("-inf")
+        self.waits = ""
+        self._unconfirmed: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]] = []
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
         self._lock = threading.Lock()  # guards _pending
-        self._pending: dict[bytes, set[str]] = {}  # by trace, the ids of results that are still to come
+        self._pending: dict[bytes, set[str]] = {}  # trace id → ids of asynchronous results that are not there yet
 
     # ------------------------------------------------------- for the pipeline
 
     def taken(self, origin: RawRequest | AcknowledgedRequest, trace_ids: Iterable[bytes]) -> int:
-        """Write the request down."""
+        """Journal a request with spans of these traces.
+
+        Returns:
+            Its position in the journal, for `safe`.
+
+        Raises:
+            Overloaded: the limit of bytes is reached, or the disk cannot be written.
+        """
         origin, ack = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
-        form = form_of(origin.signal, forwarded=ack is not None)
+        first = record_types.signal_byte(origin.signal, forwarded=ack is not None)
         try:
-            mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)
+            position, segment, end = self.journal.append(RecordKind.BODY, [first, origin.body], bounded=True)
         except StorageFull:
             self._warnings.say("full", "storage.max_size is reached: clients get a retryable error")
             raise Overloaded("storage.max_size is reached; retry later") from None
         except OSError as error:
-            raise self._unwritten(error) from None
+            raise self._disk_error(error) from None
         if ack is not None:
-            self.forwarded.kept(ack, segment, end)
+            self.forwarded.journaled(ack, segment, end)
         self.segment_refs.add_traces(segment, trace_ids)
-        return mark
+        return position
 
-    def safe(self, mark: int) -> None:
-        """Wait for the disk."""
+    def safe(self, position: int) -> None:
+        """Wait until the request at a position is on the disk.
+
+        Raises:
+            Overloaded: the sync failed.
+        """
         try:
-            self.journal.commit(mark)
+            self.journal.commit(position)
         except OSError as error:
-            raise self._unwritten(error) from None
+            raise self._disk_error(error) from None
 
-    def _unwritten(self, error: OSError) -> Overloaded:
+    def _disk_error(self, error: OSError) -> Overloaded:
         why = error.strerror or str(error)
         self._warnings.say("unwritten", "storage cannot be written (%s): clients get a retryable error", why)
         return Overloaded(f"storage cannot be written ({why}); retry later")
 
     def closing(self, traces: Sequence[Closing]) -> bool:
-        """Write down that these are evaluated with the spans received so far."""
+        """Journal that these traces close with the spans received so far; False if that fails."""
         return self._append(RecordKind.CLOSED, [record_types.pack_closings(traces)], is_needed=True) is not None
 
     def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
-        """Write down the reports on traces. What cannot be written now is written by `evaluated`."""
-        self._noted.append((traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])))
+        """Journal the reports on traces. If that fails, `evaluated` tries again."""
+        self._unconfirmed.append((traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])))
 
     def evaluated(self) -> bool:
-        """Wait for the disk, as long as that takes; False if the process ends first."""
-        noted, self._noted = self._noted, []
-        for traces, written in noted:
-            while (segment := self._safe(written)) is None:
+        """Wait until all reports given to `note` are on the disk, however long that takes; False if `stop` is called first."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for traces, written in unconfirmed:
+            while (segment := self._wait_for_disk(written)) is None:
                 if self._stopping.wait(_RETRY_S):
                     return False
                 written = self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])
@@ -232,11 +253,11 @@ class Durable:
     def _append(
         self, kind: RecordKind, payload: Sequence[bytes], *, is_needed: bool = False, is_synced: bool = False
     ) -> Appended | None:
-        """Write a record; None, with a warning, if that is not possible.
+        """Append a record; None, with a warning, if that fails.
 
         Args:
-            is_needed: evaluation waits for it.
-            is_synced: wait for the disk.
+            is_needed: evaluation waits for the record; a failure is shown in `waits`.
+            is_synced: wait until the record is on the disk.
         """
         written, why = None, ""
         try:
@@ -244,25 +265,25 @@ class Durable:
             if is_synced:
                 self.journal.commit(written.position)
         except OSError as error:
-            written, why = None, str(self._unwritten(error))
+            written, why = None, str(self._disk_error(error))
         if is_needed:
             self.waits = why
         return written
 
-    def _safe(self, written: Appended | None) -> Segment | None:
-        """Wait until a record is on the disk; its segment, or None if there is no record or it may be lost."""
+    def _wait_for_disk(self, written: Appended | None) -> Segment | None:
+        """Wait until a record is on the disk; return its segment, or None if there is no record or it may be lost."""
         if written is None:
             return None
         try:
             self.journal.commit(written.position)
         except OSError as error:
-            self.waits = str(self._unwritten(error))
+            self.waits = str(self._disk_error(error))
             return None
         self.waits = ""
         return written.segment
 
     def tidy(self, buffer: TraceBuffer) -> None:
-        """Remove the oldest segments that are no longer needed, once the ids that are remembered were written again."""
+        """Remove the oldest segments that are not needed, after journaling the tombstones, and compact the first that is."""
         free = []
         for segment in self.journal.finished:
             if not self.segment_refs.is_free(segment, lambda trace_id: trace_id in self._pending or buffer.holds(trace_id)):
@@ -275,37 +296,40 @@ class Durable:
                 self.journal.remove(segment)
 
     def _compact(self, segment: Segment, buffer: TraceBuffer) -> None:
-        """Write again what little holds up the oldest segment, when half of what may be on disk is there."""
+        """Copy the traces that keep a segment to the end of the journal, if it is half full.
+
+        If they are more than half of the segment, it stays, and kept trees of dormant traces are dropped instead.
+        """
         now = self._clock()
-        if self.journal.size < self._max // 2 or now < self._looked + _LOOK_S:
+        if self.journal.size < self._max // 2 or now < self._last_compaction + _COMPACTION_S:
             return
-        self._looked = now
+        self._last_compaction = now
         traces = [trace for trace_id in self.segment_refs.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
-        if sum(map(weight_of, traces)) > segment.size // 2:
-            buffer.give_up_dormant(trace.trace_id for trace in traces)
-            return  # else it is needed as it is
+        if sum(map(payload_size, traces)) > segment.size // 2:
+            buffer.evict_dormant(trace.trace_id for trace in traces)
+            return  # copying them would free too little
         for trace in traces:
             records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
             if records is not None and trace.trace_id not in self._pending:
-                self._move(trace.trace_id, records)
+                self._copy_trace(trace.trace_id, records)
 
-    def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
-        roots, held = self.forwarded.waiting(trace_id)
-        written = self._append(RecordKind.MOVED, record_types.pack_nested(trace_id, [*records, *held]), is_synced=True)
+    def _copy_trace(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
+        roots, held = self.forwarded.held_spans(trace_id)
+        written = self._append(RecordKind.COMPACTED, record_types.pack_nested(trace_id, [*records, *held]), is_synced=True)
         if written is not None:
-            self.segment_refs.moved(trace_id, written.segment)
-            self.forwarded.moved(roots, written.segment, written.end)
+            self.segment_refs.reassign(trace_id, written.segment)
+            self.forwarded.copied(roots, written.segment, written.end)
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
-        ahead = self.now() - self._clock()
-        ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
-        # If they cannot be written, a full disk has to be emptied all the same; after a crash some spans may be too late unseen.
+        clock_offset = self.now() - self._clock()
+        ids = [(trace_id, until + clock_offset) for trace_id, until in buffer.tombstones()]
+        # Segments are removed even if this fails, to free a full disk. Late spans are then not recognised after a crash.
         self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)
 
-    # ---------------------------------------------------------- what is owed
+    # --------------------------------------------------------- reports to deliver
 
     def expect_delivery(self, report: Report, segment: Segment) -> bytes | None:
-        """The report stands in the segment and is to be delivered; its key, None if no exporter takes it."""
+        """Keep the segment until the report in it is delivered; return its key, None if no exporter receives it."""
         key, takers = key_of(report), self.takers(report)
         if key is None or not takers:
             return None
@@ -313,26 +337,26 @@ class Durable:
         return key
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
-        """These results are still to come: the trace's spans are needed until they are there."""
+        """Keep the spans of the trace until these asynchronous results are there."""
         if awaited := {each.result_id for each in pending}:
             with self._lock:
                 self._pending.setdefault(trace_id, set()).update(awaited)
 
     def late(self, report: Report, *, is_set_aside: bool = False) -> bool:
-        """Write down results that came later; False if they are not to be exported, because they will be asked for again.
+        """Journal asynchronous results; False if the process stops: then they are computed again after the next start.
 
         Args:
-            is_set_aside: they are in the dead-letter file, and no exporter is to take them.
+            is_set_aside: the results are in the dead-letter file, and no exporter is to receive them.
         """
         if self._stopping.is_set():
             return False
         trace_id = bytes.fromhex(report.trajectory.trace_id)
         written = self._append_evaluated([EvaluatedTrace(trace_id, reports=[report], late=True)])
-        if is_set_aside and written is not None:  # before the wait for the disk: a kill in it must not have them exported as well
+        if is_set_aside and written is not None:  # before the wait for the disk: a kill during it must not lead to an export, too
             self.expect_delivery(report, written.segment)
             for exporter in self.takers(report):
                 self.delivered(exporter, [report])
-        if (segment := self._safe(written)) is not None and not is_set_aside:
+        if (segment := self._wait_for_disk(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
             left = self._pending.pop(trace_id, set()).difference(result.result_id for result in report.results)
@@ -341,29 +365,29 @@ class Durable:
         return True
 
     def delivered(self, exporter: str, reports: Iterable[Report]) -> None:
-        """An exporter has taken the reports, or refused them permanently."""
+        """Journal that an exporter has delivered the reports, or failed permanently."""
         keys = self.segment_refs.acknowledge(exporter, [key for report in reports if (key := key_of(report)) is not None])
-        if keys:  # without the record they are delivered once more after a restart, under the same ids
+        if keys:  # without the record they are delivered again after a restart, with the same ids
             self._append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, keys)])
 
     # ----------------------------------------------------------------- end
 
     def note_stop(self) -> None:
-        """The process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
         self._in_progress.stop()
 
     def stop(self) -> None:
-        """Results that are not there yet are asked for after the next start; nothing waits for the disk any more."""
+        """Reject asynchronous results from now on (they are computed after the next start), and end the wait in `evaluated`."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Sync and let another process have the directory."""
+        """Sync the journal, and release the directory."""
         self.journal.close()
         self._in_progress.close()
         self._directory.release()
 
     def counts(self) -> dict[str, Any]:
-        """What is on disk, and what reading it found."""
+        """Return what is on the disk, and the result of the replay."""
         found = self.journal.recovery
         return {
             "storage.bytes": self.journal.size,

@@ -1,9 +1,10 @@
 """Records each evaluation before it begins, so that a trace whose evaluation ends the process is not evaluated forever.
 
-`InProgress` is a file that outlives the process: which traces are being evaluated, and how many crashes each was part of. It is
-mapped into memory. To write an entry is a copy in memory, which survives the death of the process by any cause; it survives the
-death of the machine once it is synced, which is done for traces that were recovered after the machine had died. The file is
-written in full when it is made, so that a full disk does not fail these copies. `RecordedAttempts` uses it for one receiver.
+`InProgress` is a file that outlives the process. It holds which traces are being evaluated, and the number of crashes that
+happened during the evaluation of each. It is mapped into memory, so writing an entry is a copy in memory. An entry survives any
+end of the process. It survives a crash of the machine only if it was synced, which is done for traces that were recovered after
+the machine crashed. The file gets its full size when it is created, so that a full disk cannot make these copies fail.
+`RecordedAttempts` uses the file for one receiver.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ _ENTRY: Final = struct.Struct("<B24sBI34x")
 _FREE, _BUILDING, _SCORING = range(3)
 
 SLOTS: Final = 64
-"""Evaluations that can be in progress at one time; the rest of the file holds counts."""
+"""Evaluations that can be in progress at one time; the rest of the file holds the counts of crashes."""
 _MOST_COUNTS: Final = _BYTES // _ENTRY.size - 1 - SLOTS
 
 Key = bytes
-"""16 bytes of a trace's id and 8 bytes for what of the trace is evaluated."""
+"""The 16 bytes of a trace id, then 8 bytes that identify which part of the trace is evaluated."""
 
 
 _NONE: Final = Crashes()
 
 
 def key_of_trace(trace_id: bytes, parts: tuple[bytes, ...] = ()) -> Key:
-    """The key of a trace that is evaluated as a whole, or of the given parts of it."""
+    """Return the key of the evaluation of a whole trace, or of the given parts of it."""
     return trace_id + (blake2b(b"".join(parts), digest_size=8).digest() if parts else bytes(8))
 
 
@@ -56,7 +57,7 @@ class InProgress:
     """The evaluations in progress. Each slot is used by one thread at a time.
 
     Args:
-        directory: the directory.
+        directory: the storage directory.
         sync: whether `durable` entries are synced to the disk.
 
     Attributes:
@@ -66,10 +67,10 @@ class InProgress:
 
     def __init__(self, directory: DirectoryLock, *, sync: bool) -> None:
         self._sync: Final = sync
-        self._file: Final = _mapped(directory.path / "evaluating")
+        self._file: Final = _map_file(directory.path / "evaluating")
         form, boot, stopped = _HEAD.unpack_from(self._file)
         self._boot: Final = _boot_id()
-        self._counted = False  # the crash of the previous process
+        self._is_crash_counted = False  # whether the crash of the previous process was counted
         self.crashed: Final = form == _FORMAT and not stopped
         self.rebooted: Final = self.crashed and (boot != self._boot or not any(boot))
         self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
@@ -86,7 +87,7 @@ class InProgress:
             needed: whether the trace with an id is still to be evaluated; the counts of other traces are removed.
 
         Returns:
-            What was being evaluated at the crash, with its new count.
+            The evaluations that were in progress at the crash, with their new counts.
         """
         found = {key: state == _SCORING for state, key, _ in self._entries(0, SLOTS)} if self.crashed else {}
         for key, scoring in found.items():
@@ -95,23 +96,23 @@ class InProgress:
         self._counts = dict(kept[-_MOST_COUNTS:])
         head = _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0")
         self._file[:] = head + bytes(SLOTS * _ENTRY.size) + self._packed_counts()
-        self._counted = True
+        self._is_crash_counted = True
         self._flush()
         return {key: self._counts[key] for key in found if key in self._counts}
 
     def crashes(self, key: Key) -> Crashes:
-        """How often the process crashed while this was being evaluated."""
+        """Return how often the process crashed during the evaluation with this key."""
         return self._counts.get(key, _NONE)
 
     def begin(self, slot: int, key: Key, *, durable: bool = False) -> None:
-        """Record that an evaluation begins; `durable`: so that it survives the machine."""
+        """Record that an evaluation begins; `durable`: the entry survives a crash of the machine, too."""
         at = _at(slot)
         self._file[at : at + _ENTRY.size] = _entry(_BUILDING, key, 0)
         if durable:
             self._flush()
 
     def scoring(self, slot: int) -> None:
-        """Record that the trajectory is built and scorers run."""
+        """Record that the trajectories are built and scorers run."""
         self._file[_at(slot)] = _SCORING
 
     def end(self, slot: int) -> None:
@@ -119,23 +120,23 @@ class InProgress:
         self._file[_at(slot)] = _FREE
 
     def forget(self, key: Key) -> None:
-        """Remove the count of something that was evaluated without a crash."""
+        """Remove the crash count of an evaluation that succeeded."""
         if self._counts.pop(key, None) is not None:
             self._file[_at(SLOTS) :] = self._packed_counts()
 
     def stop(self) -> None:
         """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
-        if self._counted:  # else the next start has to count the crash of the previous process
+        if self._is_crash_counted:  # before that, the next start still has to count the crash of the previous process
             self._file[_STOPPED_AT] = 1
 
     def close(self) -> None:
-        """Stop. The file stays mapped, since an evaluation may outlast the wait for its end."""
+        """Record the stop. The file stays mapped, because an evaluation may still be running."""
         self.stop()
         self._flush()
 
     def _flush(self) -> None:
         if self._sync:
-            with suppress(OSError):  # the journal reports a disk that fails; an entry that is lost costs one more attempt
+            with suppress(OSError):  # the journal reports a failing disk; a lost entry costs one more attempt
                 self._file.flush()
 
     def _packed_counts(self) -> bytes:
@@ -144,7 +145,7 @@ class InProgress:
 
 
 def _boot_id() -> bytes:
-    """16 bytes that differ after each start of the machine; zeros where that is not known."""
+    """Return 16 bytes that differ after each start of the machine; zeros if they are not known."""
     try:
         return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").replace("-", "").strip())[:16].ljust(16, b"\0")
     except (OSError, ValueError):  # not Linux
@@ -156,7 +157,7 @@ def _at(place: int) -> int:
 
 
 def _check(key: Key, count: int) -> int:
-    # Without the state, which is written by itself, as one byte, while the entry stands.
+    # Not of the state: that byte is overwritten alone while the rest of the entry stays.
     return zlib.crc32(key, count)
 
 
@@ -164,14 +165,14 @@ def _entry(state: int, key: Key, count: int) -> bytes:
     return _ENTRY.pack(state, key, count, _check(key, count))
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    """The file in memory; without room for it, memory that is lost with the process."""
+def _map_file(path: Path) -> mmap.mmap:
+    """Map the file into memory; if it cannot be written, return memory that is lost with the process."""
     try:
-        # Not blocking: what stands in its place may be a pipe, which would be waited for.
+        # Not blocking: the path may be a pipe, and opening that would wait for its other end.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
         with open(handle, "r+b", buffering=0) as file:
-            lacking = _BYTES - os.fstat(handle).st_size
-            if lacking > 0 and os.pwrite(handle, bytes(lacking), _BYTES - lacking) < lacking:
+            missing = _BYTES - os.fstat(handle).st_size
+            if missing > 0 and os.pwrite(handle, bytes(missing), _BYTES - missing) < missing:
                 raise OSError(None, "the disk is full")
             return mmap.mmap(file.fileno(), _BYTES)
     except OSError as error:
@@ -182,18 +183,18 @@ def _mapped(path: Path) -> mmap.mmap:
 _PIPELINE: Final = 0
 """The slot of the pipeline, which evaluates one trace at a time."""
 
-_LATER: Final = (b"later",)
-"""In place of a trace's parts: its results that come later."""
+_ASYNC_RESULTS: Final = (b"later",)
+"""In the place of parts in a key: the asynchronous results of the trace."""
 
-WHY: Final = "the process crashed twice while the trace was evaluated"
-_CRASHED: Final = Failed("crashed", WHY)
+REASON: Final = "the process crashed twice while the trace was evaluated"
+_CRASHED: Final = Failed("crashed", REASON)
 
 
 class RecordedAttempts:
-    """The evaluations of one receiver, as they are recorded in its storage.
+    """Records the evaluations of one receiver, and fails traces whose evaluation crashed the process twice.
 
     Args:
-        in_progress: the record.
+        in_progress: the file in which they are recorded.
 
     Attributes:
         set_aside: writes results to the dead-letter file; False if there is none or it cannot be written.
@@ -202,15 +203,15 @@ class RecordedAttempts:
     def __init__(self, in_progress: InProgress) -> None:
         self._in_progress: Final = in_progress
         self._recovered: set[bytes] = set()  # recovered after a crash and not evaluated since
-        self._slots: Final = list(range(_PIPELINE + 1, SLOTS))  # free ones, for results that come later
+        self._slots: Final = list(range(_PIPELINE + 1, SLOTS))  # free slots for asynchronous results
         self.set_aside: Callable[[Sequence[Report], str], bool] = lambda *_: False
 
     def recover(self, buffer: TraceBuffer, closed: Sequence[ClosedTrace], needed: Callable[[bytes], bool]) -> list[ClosedTrace]:
-        """Count the crash, if there was one.
+        """Count the crash of the previous process, if it crashed.
 
         Args:
-            buffer: what is open.
-            closed: what was closed and not evaluated.
+            buffer: holds the open traces.
+            closed: traces that were closed and not evaluated.
             needed: whether the trace with an id may still be evaluated.
 
         Returns:
@@ -224,13 +225,13 @@ class RecordedAttempts:
         return sorted(closed, key=lambda each: each.trace_id in suspected)
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterator[Sequence[ClosedTrace]]:
-        """What is journaled together: traces that were recovered after a crash one by one, each before the next is evaluated."""
+        """Yield the traces to journal together. After a crash each recovered trace is journaled before the next is evaluated."""
         for alone, traces in groupby(closed, lambda each: each.trace_id in self._recovered):
             batch = list(traces)
             yield from ([each] for each in batch) if alone else [batch]
 
     def begin(self, trace: ClosedTrace) -> Crashes:
-        """Record that the evaluation of a trace begins; returns how often the process crashed while evaluating it."""
+        """Record that the evaluation of a trace begins; return how often the process crashed during it before."""
         durable = self._in_progress.rebooted and trace.trace_id in self._recovered
         self._in_progress.begin(_PIPELINE, _key(trace), durable=durable)
         return self._crashes(trace)
@@ -245,41 +246,44 @@ class RecordedAttempts:
         self._recovered.discard(trace.trace_id)
 
     def succeeded(self, trace: ClosedTrace) -> None:
-        """Forget the crashes during the evaluation of a trace: it was evaluated."""
+        """Remove the crash count of a trace, because it was evaluated."""
         self._in_progress.forget(_key(trace))
 
     @contextmanager
     def later(self, trace_id: str) -> Iterator[None]:
-        """Record that a result that comes later is worked on; where more than 63 are, the others are not recorded."""
-        with ExitStack() as ending:
+        """Record that an asynchronous result is computed in the block; if 63 are already, this one is not recorded."""
+        with ExitStack() as stack:
             if self._slots:
                 slot = self._slots.pop()
-                ending.callback(self._slots.append, slot)
-                ending.callback(self._in_progress.end, slot)  # first
-                self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _LATER))
+                stack.callback(self._slots.append, slot)
+                stack.callback(self._in_progress.end, slot)  # runs first
+                self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _ASYNC_RESULTS))
                 self._in_progress.scoring(slot)
             yield
 
     def crashes_later(self, trace_id: bytes) -> int:
-        """How often the process crashed while results of the trace that come later were worked on."""
-        return self._in_progress.crashes(key_of_trace(trace_id, _LATER)).times
+        """Return how often the process crashed while asynchronous results of the trace were computed."""
+        return self._in_progress.crashes(key_of_trace(trace_id, _ASYNC_RESULTS)).times
 
     def give_up(self, engine: Engine, trace: ClosedTrace, stamp: Stamp, crashes: Crashes) -> list[Report]:
-        """Write the failed results of a trace to the dead-letter file; the reports that are to be exported.
+        """Fail a trace instead of evaluating it again: write its failed results to the dead-letter file.
 
-        They are results of its runs if these could be built at the last attempt, else of the trace alone.
+        The results are those of its runs if these could be built at the last attempt, else of the trace alone.
+
+        Returns:
+            The reports to export: without those in the dead-letter file.
         """
-        reports = self._built(engine, trace, stamp) if crashes.scoring else engine.unbuilt(trace, stamp, _CRASHED)
+        reports = self._failed_reports(engine, trace, stamp) if crashes.scoring else engine.unbuilt(trace, stamp, _CRASHED)
         failed = [each for each in reports if each.results]
-        aside = bool(failed) and self.set_aside(failed, WHY)
+        aside = bool(failed) and self.set_aside(failed, REASON)
         where = "in the dead-letter file" if aside else "exported"
-        _log.warning("trace %s is not evaluated again: %s; its results are failed and %s", trace.trace_id.hex(), WHY, where)
+        _log.warning("trace %s is not evaluated again: %s; its results are failed and %s", trace.trace_id.hex(), REASON, where)
         return [each for each in reports if not (aside and each.results)]
 
-    def _built(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
+    def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         try:
             return engine.evaluate(trace, stamp, lambda *_: self.scoring(), _CRASHED)
-        except Exception as error:  # noqa: BLE001 - the trace must be done with, whatever is in it
+        except Exception as error:  # noqa: BLE001 - the trace must be completed, whatever it contains
             _log.warning("the runs of trace %s could not be built: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.unbuilt(trace, stamp, _CRASHED)
 
@@ -288,4 +292,4 @@ class RecordedAttempts:
 
 
 def _key(trace: ClosedTrace) -> bytes:
-    return key_of_trace(trace.trace_id, trace.part.tops if trace.part else ())
+    return key_of_trace(trace.trace_id, trace.part.roots if trace.part else ())

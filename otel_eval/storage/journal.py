@@ -1,13 +1,13 @@
-"""An append-only log of records over several files, with a common sync for all writers that wait, and which files are needed.
+"""An append-only log of records in several files (segments), with group commit, and the references that keep a segment.
 
-Appends take turns and are quick; `commit` waits until what was appended is on the disk, and writers that wait meanwhile share the
-next sync.
+Appends are serialized and short. `commit` waits until the appended records are on the disk; writers that wait at the same time
+share one sync.
 
-What a failed write left behind is overwritten by the next. After a failed sync it is unknown what reached the disk (the kernel
-may have dropped it): the waiting writers get an error, and the next record begins a new segment.
+The bytes of a failed write are overwritten by the next one. After a failed sync it is unknown which bytes reached the disk,
+because the kernel may have dropped them: the waiting writers get an error, and the next record begins a new segment.
 
-A segment is needed by traces with spans in it, by reports that were not acknowledged and by requests to forward. Segments are
-removed oldest first, so that what was recorded of a trace is never removed before its spans are.
+A segment is needed while a trace with spans in it is held, a report in it is not acknowledged, or a request in it is not
+forwarded. Segments are removed oldest first, so that later records of a trace are never removed before its spans.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from otel_eval.storage.directory import NO_LINK, DirectoryLock, replace_file
 from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, header_bytes, record_header, scan
 
 SEGMENT_BYTES: Final = 64 * 2**20
-"""Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
+"""The size of a segment at which the next one begins. Disk space is freed by whole segments."""
 
-_SEGMENTS: Final = 8  # at least so many until there is no room
-_PIECES: Final = 512  # of one writev; the kernel takes 1024
+_SEGMENTS: Final = 8  # the limit of bytes holds at least this many segments
+_MAX_PIECES: Final = 512  # in one writev; the kernel accepts 1024
 
 
 class StorageFull(Exception):
-    """The limit of bytes is reached; room comes when traces are evaluated and delivered."""
+    """The limit of bytes is reached; space becomes free when traces are evaluated and delivered."""
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """One file: its number, its place, and its bytes so far."""
+    """One file of the journal: its number, its path, and its size in bytes so far."""
 
     number: int
     path: Path
@@ -46,7 +46,7 @@ class Segment:
 
 
 class Appended(NamedTuple):
-    """A record that was appended: its position, for `commit`, its segment, and where in that it ends."""
+    """An appended record: its position for `commit`, its segment, and the offset of its end in the segment."""
 
     position: int
     segment: Segment
@@ -54,7 +54,7 @@ class Appended(NamedTuple):
 
 
 class JournalRecord(NamedTuple):
-    """A record that was read, its segment, and where in that it ends."""
+    """A record that was read, with its segment and the offset of its end in the segment."""
 
     segment: Segment
     kind: int
@@ -64,7 +64,7 @@ class JournalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What reading found: sound records, damaged ones with sound ones behind them, bytes of a torn end."""
+    """The result of a replay: the number of sound records, of damaged places, and of bytes in a torn tail."""
 
     records: int = 0
     damaged: int = 0
@@ -72,41 +72,41 @@ class ReplayReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether records may be missing, so that what they recorded is done again."""
+        """Whether records may be missing, so that what they recorded may be done again."""
         return bool(self.damaged or self.torn_bytes)
 
 
 class Journal:
-    """Records in, and after a crash the same records out.
+    """Appends records, and returns them again after a crash.
 
     Args:
-        directory: the directory.
-        max_bytes: beyond it `append` refuses what is `bounded`.
-        segment_bytes: a segment that has as many, or an eighth of `max_bytes`, is followed by a new one.
-        sync: whether `commit` waits for the disk. If not, records survive the process and not the machine.
+        directory: the storage directory.
+        max_bytes: beyond it `append` refuses records that are `bounded`.
+        segment_bytes: a new segment begins when the last one has this size, or an eighth of `max_bytes`.
+        sync: whether `commit` waits for the disk. If not, records survive a crash of the process, but not of the machine.
     """
 
     def __init__(
         self, directory: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True
     ) -> None:
-        # The segment that is written to is never removed: it may be no great part of what there is room for.
-        self._most: Final = min(segment_bytes, max_bytes // _SEGMENTS)
+        # The segment that is written to is never removed, so it must be a small part of the limit.
+        self._segment_limit: Final = min(segment_bytes, max_bytes // _SEGMENTS)
         self._directory, self._max, self._sync = directory, max_bytes, sync
         self.recovery: Final = ReplayReport()
-        self._turn = threading.Condition()  # guards what follows
+        self._condition = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())
-        self._next = self._segments[-1].number + 1 if self._segments else 1
+        self._next_number = self._segments[-1].number + 1 if self._segments else 1
         self._file = -1  # of the last segment; -1: the next record begins a new one
         self._salt = b""  # of the last segment
         self._syncing = self._closed = False
-        self._written = self._durable = 0  # bytes since the start
-        self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
+        self._appended = self._synced = 0  # positions: bytes appended since the start, and of these on the disk
+        self._failed: deque[tuple[int, int]] = deque(maxlen=64)  # ranges of positions that failed syncs may have lost
         self.syncs = 0
 
     # ------------------------------------------------------------- recovery
 
     def replay(self) -> Iterator[JournalRecord]:
-        """Every sound record, in order of writing. Before the first `append`."""
+        """Yield every sound record in order of writing; call it before the first `append`."""
         for segment in list(self._segments):
             last = segment is self._segments[-1]
             segment.size = segment.path.stat().st_size
@@ -114,56 +114,56 @@ class Journal:
             for record in _records(segment.path, damage):
                 self.recovery.records += 1
                 yield JournalRecord(segment, *record)
-            # A segment has its name after its head is on the disk: one without a head is damaged and not torn.
-            lost = bool(damage.torn) and not (last and damage.tail)
-            self.recovery.damaged += damage.gaps + lost
-            self.recovery.torn_bytes += 0 if lost else damage.torn
+            # A segment gets its name after its header is on the disk: one without a header is damaged and not torn.
+            is_damaged = bool(damage.torn) and not (last and damage.tail)
+            self.recovery.damaged += damage.gaps + is_damaged
+            self.recovery.torn_bytes += 0 if is_damaged else damage.torn
             if last and 0 < damage.tail < segment.size:
-                with suppress(OSError):  # a disk that cannot be written fails again at the first record
+                with suppress(OSError):  # a disk that cannot be written fails again at the first append
                     os.truncate(segment.path, damage.tail)
                     segment.size = damage.tail
 
     # ------------------------------------------------------------------ in
 
     def append(self, kind: int, payload: Sequence[bytes], *, bounded: bool = False) -> Appended:
-        """Write a record at the end.
+        """Write a record at the end of the last segment.
 
         Raises:
-            OSError: it could not be written; nothing of it is there.
-            StorageFull: it is `bounded` and there is no room.
+            OSError: the record could not be written, and no part of it will be read.
+            StorageFull: the record is `bounded` and would exceed the limit.
         """
         size = RECORD_BYTES + sum(map(len, payload))
-        with self._turn:
+        with self._condition:
             if self._closed:
                 raise OSError("the journal is closed")
             if bounded and self.size + size > self._max:
                 raise StorageFull
-            segment = self._room()
+            segment = self._writable_segment()
             _write(self._file, [record_header(self._salt, kind, payload), *payload], size, segment.size)
             segment.size += size
-            self._written += size
-            return Appended(self._written, segment, segment.size)
+            self._appended += size
+            return Appended(self._appended, segment, segment.size)
 
-    def _room(self) -> Segment:
-        """The segment to write to."""
-        if self._file >= 0 and self._segments[-1].size >= self._most:
-            self._end()
-        return self._begin() if self._file < 0 else self._segments[-1]
+    def _writable_segment(self) -> Segment:
+        """Return the segment to write to, a new one if the last is closed or full."""
+        if self._file >= 0 and self._segments[-1].size >= self._segment_limit:
+            self._end_segment()
+        return self._begin_segment() if self._file < 0 else self._segments[-1]
 
-    def _begin(self) -> Segment:
-        path, self._salt = self._directory.segment(self._next), os.urandom(8)
-        replace_file(path, header_bytes(self._salt))  # so it has its name after its head is on the disk
+    def _begin_segment(self) -> Segment:
+        path, self._salt = self._directory.segment(self._next_number), os.urandom(8)
+        replace_file(path, header_bytes(self._salt))  # so the segment gets its name after its header is on the disk
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINK)
-        segment = Segment(self._next, path, HEAD_BYTES)
-        self._next += 1
+        segment = Segment(self._next_number, path, HEAD_BYTES)
+        self._next_number += 1
         self._segments.append(segment)
         return segment
 
-    def _end(self) -> None:
-        """No more goes into the last segment; all of it is on the disk before anything follows it."""
-        self._turn.wait_for(lambda: not self._syncing)
-        if self._sync and self._durable < self._written:
-            self._note_sync(self._written, _is_synced(self._file))
+    def _end_segment(self) -> None:
+        """Close the last segment; it is synced first, so that no later record is on the disk before its records."""
+        self._condition.wait_for(lambda: not self._syncing)
+        if self._sync and self._synced < self._appended:
+            self._note_sync(self._appended, _is_synced(self._file))
         if self._file >= 0:  # else a sync failed
             os.close(self._file)
             self._file = -1
@@ -172,74 +172,74 @@ class Journal:
         """Wait until everything up to a position is on the disk.
 
         Raises:
-            OSError: a sync failed; the record may be lost.
+            OSError: a sync failed; the record that ends at the position may be lost.
         """
         if not self._sync:
             return
-        with self._turn:
-            while self._durable < position:
+        with self._condition:
+            while self._synced < position:
                 if self._syncing:
-                    self._turn.wait()
+                    self._condition.wait()
                 else:
                     self._sync_now()
-            if any(start < position <= end for start, end in self._lost):
+            if any(start < position <= end for start, end in self._failed):
                 raise OSError("a sync to the disk failed")
 
     def _sync_now(self) -> None:
-        """One sync for all who wait; others append meanwhile."""
-        upto, done = self._written, False
+        """Sync once for all waiting writers; the lock is released meanwhile, so that others can append."""
+        upto, done = self._appended, False
         self._syncing = True
-        self._turn.release()
+        self._condition.release()
         try:
             done = _is_synced(self._file)
         finally:
-            self._turn.acquire()
+            self._condition.acquire()
             self._syncing = False
             self._note_sync(upto, done)
-            self._turn.notify_all()
+            self._condition.notify_all()
 
     def _note_sync(self, upto: int, done: bool) -> None:
-        """A sync of what was written up to a position ended; if it failed, all that is not on the disk may be lost."""
+        """Record the end of a sync up to a position; if it failed, everything not known to be on the disk may be lost."""
         self.syncs += 1
         if not done:
-            upto = self._written
-            self._lost.append((self._durable, upto))
+            upto = self._appended
+            self._failed.append((self._synced, upto))
             os.close(self._file)
             self._file = -1
-        self._durable = upto
+        self._synced = upto
 
     # ----------------------------------------------------------------- out
 
     @property
     def size(self) -> int:
-        """Bytes of all segments that are needed."""
+        """The size of all segments in bytes."""
         return sum(segment.size for segment in tuple(self._segments))
 
     @property
     def finished(self) -> list[Segment]:
-        """The segments that nothing is written to any more, oldest first."""
-        with self._turn:
+        """The segments that are no longer written to, oldest first."""
+        with self._condition:
             return list(self._segments)[: -1 if self._file >= 0 else None]
 
     def remove(self, segment: Segment) -> None:
-        """Remove the oldest segment; one that the disk does not let go of is tried again at the next start."""
-        with self._turn:
+        """Remove the oldest segment. If its file cannot be deleted, that is tried again after the next start."""
+        with self._condition:
             assert self._segments[0] is segment
             self._segments.popleft()
         with suppress(OSError):
             segment.path.unlink()
 
     def close(self) -> None:
-        """Sync and end."""
-        with self._turn, suppress(OSError):
+        """Sync and close the last segment; later appends fail."""
+        with self._condition, suppress(OSError):
             self._closed = True
             if self._file >= 0:
-                self._end()
+                self._end_segment()
 
 
 def _records(path: Path, damage: Damage) -> Iterator[Record]:
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # a crash while it was made
+        if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # a crash while it was created
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             yield from scan(mapped, damage)
@@ -254,10 +254,10 @@ def _is_synced(file: int) -> bool:
 
 
 def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
-    """Write all of it, or raise and leave nothing that counts."""
+    """Write all pieces at an offset; on an error raise it and truncate the file to the offset."""
     try:
-        written = os.pwritev(file, pieces[:_PIECES], at)
-        if written < size:  # many pieces, the disk is nearly full, or the kernel's limit of one write
+        written = os.pwritev(file, pieces[:_MAX_PIECES], at)
+        if written < size:  # more pieces than fit, a nearly full disk, or the kernel's limit of one write
             rest = memoryview(b"".join(pieces))
             while written < size:
                 written += os.pwrite(file, rest[written:], at + written)
@@ -268,7 +268,7 @@ def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
 
 
 class SegmentRefs:
-    """References to segments. Safe to use from any thread."""
+    """References that keep segments: traces, unacknowledged reports and requests. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -277,12 +277,12 @@ class SegmentRefs:
         self._retained: Counter[Segment] = Counter()
 
     def add_traces(self, segment: Segment, trace_ids: Iterable[bytes]) -> None:
-        """Spans of these traces were written to the segment."""
+        """Note that spans of these traces were written to the segment."""
         with self._lock:
             self._traces.setdefault(segment, set()).update(trace_ids)
 
     def add_unacknowledged(self, key: bytes, segment: Segment, exporters: Collection[str]) -> None:
-        """A report in the segment is to be acknowledged by these exporters; an earlier record of it no longer counts."""
+        """Keep the segment until these exporters acknowledged a report in it; this replaces an earlier record of the report."""
         with self._lock:
             before = self._unacknowledged.get(key)
             if before is not None:
@@ -291,17 +291,17 @@ class SegmentRefs:
             self._retained[segment] += 1
 
     def retain(self, segment: Segment) -> None:
-        """Something else in the segment is needed."""
+        """Keep the segment until `release` is called; calls are counted."""
         with self._lock:
             self._retained[segment] += 1
 
     def release(self, segment: Segment) -> None:
-        """What was retained is no longer needed."""
+        """Undo one `retain` of the segment."""
         with self._lock:
             self._retained[segment] -= 1
 
     def acknowledge(self, exporter: str, keys: Iterable[bytes]) -> list[bytes]:
-        """The exporter has delivered these reports; returned are those that it had not acknowledged before."""
+        """Note that the exporter delivered these reports; return those that it had not acknowledged before."""
         acknowledged = []
         with self._lock:
             for key in keys:
@@ -316,7 +316,7 @@ class SegmentRefs:
         return acknowledged
 
     def unacknowledged_by(self, key: bytes) -> set[str]:
-        """The exporters that have not delivered the report."""
+        """Return the exporters that have not acknowledged the report."""
         with self._lock:
             return set(self._unacknowledged[key][1]) if key in self._unacknowledged else set()
 
@@ -330,7 +330,7 @@ class SegmentRefs:
         with self._lock:
             traces = self._traces.get(segment, set())
             while traces:
-                trace_id = traces.pop()  # forever: an id that is forgotten is not opened again
+                trace_id = traces.pop()  # for good: a trace that is no longer held is not opened again
                 if is_open(trace_id):
                     traces.add(trace_id)
                     return False
@@ -341,12 +341,12 @@ class SegmentRefs:
         return True
 
     def traces_in(self, segment: Segment) -> set[bytes]:
-        """Traces that may still need the segment."""
+        """Return the traces that may still need the segment."""
         with self._lock:
             return set(self._traces.get(segment, ()))
 
-    def moved(self, trace_id: bytes, segment: Segment) -> None:
-        """All records of the trace were written again, to this segment."""
+    def reassign(self, trace_id: bytes, segment: Segment) -> None:
+        """Note that all records of the trace were copied to this segment: earlier segments are not needed for it."""
         with self._lock:
             for traces in self._traces.values():
                 traces.discard(trace_id)

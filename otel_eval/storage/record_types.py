@@ -1,7 +1,7 @@
 """The payloads of the journal's records: requests, decisions, deliveries, and reports as JSON.
 
-A report holds the fields of a run that leave with its results. The calls, their arguments and results, input and output are not
-among them: they are in the spans, and a report that is read again does not need them.
+A report is stored with the fields of its run that are exported with results. Calls, their arguments and results, input and output
+are not among them: they are in the spans, and a report that is delivered after a restart does not need them.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Repo
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
 
-_RUN: Final = (
+_RUN_FIELDS: Final = (
     *("trace_id", "span_id", "agent", "name", "service", "service_version", "environment", "resource", "conversation_id"),
     *("response_id", "start_ns", "end_ns", "last_end_ns", "incomplete"),
 )
-_RESULT: Final = ("scorer", "type", "version", "result_id", "threshold")
-_PENDING: Final = 6  # place of the ids of results that are to come
+_RESULT_FIELDS: Final = ("scorer", "type", "version", "result_id", "threshold")
+_PENDING: Final = 6  # index of the ids of pending results
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
 
 
 def key_of(report: Report) -> bytes | None:
-    """16 bytes that name the report, the same wherever it is made; None if there is nothing to deliver."""
+    """Return 16 bytes that identify a report, the same whenever it is built; None if there is nothing to deliver."""
     named = report.results[0] if report.results else report.no_run
     return None if named is None else bytes.fromhex(named.result_id)
 
 
 def report_to_json(report: Report) -> list[Any]:
-    """The report as JSON values."""
+    """Return a report as JSON values."""
     run, evidence, no_run = report.trajectory, report.evidence, report.no_run
     return [
-        [getattr(run, name) for name in _RUN],
+        [getattr(run, name) for name in _RUN_FIELDS],
         run.completeness.value,
         report.evaluation,
         report.revision,
-        [_result_to(result) for result in report.results],
+        [_result_to_json(result) for result in report.results],
         report.late,
         [each.result_id for each in report.pending],
         dict(report.attributes),
@@ -53,28 +53,28 @@ def report_to_json(report: Report) -> list[Any]:
     ]
 
 
-def _result_to(result: Result) -> list[Any]:
-    return [*[getattr(result, name) for name in _RESULT], *_outcome_to(result.outcome)]
+def _result_to_json(result: Result) -> list[Any]:
+    return [*[getattr(result, name) for name in _RESULT_FIELDS], *_outcome_to_json(result.outcome)]
 
 
-def _outcome_to(outcome: Outcome) -> list[Any]:
+def _outcome_to_json(outcome: Outcome) -> list[Any]:
     match outcome:
         case Scored():
             return ["s", outcome.value, outcome.passed, outcome.explanation, dict(outcome.details)]
         case Skipped():
             return ["k", outcome.text, dict(outcome.details), outcome.reason]
         case Failed():
-            return ["f", outcome.error_type, "", dict(outcome.details)]  # its message may quote content
+            return ["f", outcome.error_type, "", dict(outcome.details)]  # without the message, which may quote content
 
 
 def report_from_json(values: list[Any]) -> Report:
-    """The report again, its run with the facts alone and without what was pending."""
-    facts, completeness, evaluation, revision, results, late, _, attributes, evidence, stamp, no_run = values
+    """Return the report of JSON values: its run has only the fields of `_RUN_FIELDS`, and no result is pending."""
+    run_fields, completeness, evaluation, revision, results, late, _, attributes, evidence, stamp, no_run = values
     return Report(
-        Trajectory(**dict(zip(_RUN, facts, strict=True)), completeness=Completeness(completeness)),
+        Trajectory(**dict(zip(_RUN_FIELDS, run_fields, strict=True)), completeness=Completeness(completeness)),
         evaluation,
         revision,
-        tuple([_result_from(each, evaluation, revision) for each in results]),
+        tuple([_result_from_json(each, evaluation, revision) for each in results]),
         late=late,
         attributes=attributes,
         evidence=Evidence(*evidence) if evidence else None,
@@ -83,14 +83,14 @@ def report_from_json(values: list[Any]) -> Report:
     )
 
 
-def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
-    known: dict[str, Any] = dict(zip(_RESULT, values, strict=False))
-    kind, *fields = values[len(_RESULT) :]
+def _result_from_json(values: list[Any], evaluation: str, revision: int) -> Result:
+    known: dict[str, Any] = dict(zip(_RESULT_FIELDS, values, strict=False))
+    kind, *fields = values[len(_RESULT_FIELDS) :]
     return Result(evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known)
 
 
 _REASONS: Final = tuple(map(Completeness, ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached")))
-"""By their place here they are on disks."""
+"""Records hold the index in this tuple: append only."""
 _NESTED: Final = struct.Struct("<BI")
 _TOMBSTONE: Final = struct.Struct("<16sd")
 _CLOSED: Final = struct.Struct("<16sBI")
@@ -100,67 +100,68 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), def
 
 
 class RecordKind(IntEnum):
-    """What a record is. The numbers are on disks: none is ever used for something else."""
+    """The kind of a record. The numbers are on disks: a number never gets another meaning."""
 
     BODY = 1
-    """A request as it came: what it is in one byte, then its bytes."""
+    """A request as it was received: one byte for its signal and whether it is forwarded, then its body."""
     CLOSED = 2
-    """Traces that were closed, or trees of traces that stay open, to be evaluated on what came before."""
+    """Traces that were closed, or trees of open traces: they are evaluated with the spans of the records before this one."""
     EVALUATED = 3
-    """The results of traces that were closed."""
+    """The reports of closed traces, and asynchronous results."""
     DELIVERED = 4
-    """Reports that an exporter has delivered or permanently refused."""
+    """Reports that an exporter has delivered, or failed to deliver permanently."""
     TOMBSTONES = 5
-    """Every id of which only the id is remembered."""
-    MOVED = 6
-    """All there is of one trace, written again so that an old segment can go: its id, then records within this one."""
+    """All tombstones."""
+    COMPACTED = 6
+    """All records of one trace, copied so that an old segment can be removed: the trace id, then nested records."""
     PENDING_SPANS = 7
-    """Within MOVED: a request of the trace's spans that wait to be passed on, in the place of those that came before."""
+    """Within COMPACTED: a request with the held spans of the trace, still to be forwarded; it replaces their requests."""
     FORWARDED = 8
-    """Requests that were passed on, or all of them but the spans that wait for their scores."""
+    """Requests that were forwarded completely, or except for their held spans."""
     RELEASED = 9
-    """Within MOVED: what is no longer known of trees of the trace that were closed on their own."""
+    """Within COMPACTED: the released trees of the trace (`interfaces.Released`)."""
 
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
-    """The payload of CLOSED."""
-    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(tops)) + b"".join(tops) for trace_id, why, tops in closed)
+    """Return the payload of a CLOSED record."""
+    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(roots)) + b"".join(roots) for trace_id, why, roots in closed)
 
 
 def unpack_closings(payload: bytes) -> Iterator[Closing]:
-    """The closings in a CLOSED record."""
+    """Yield the closings in the payload of a CLOSED record."""
     at = 0
     while at < len(payload):
         trace_id, reason, count = _CLOSED.unpack_from(payload, at)
         start, at = at + _CLOSED.size, at + _CLOSED.size + count * _SPAN_ID
-        yield Closing(trace_id, _REASONS[reason], tuple([payload[top : top + _SPAN_ID] for top in range(start, at, _SPAN_ID)]))
+        yield Closing(trace_id, _REASONS[reason], tuple([payload[root : root + _SPAN_ID] for root in range(start, at, _SPAN_ID)]))
 
 
 def pack_released(trace_id: bytes, released: Released) -> bytes:
-    """The payload of RELEASED."""
+    """Return the payload of a RELEASED record."""
     parents = {parent.hex(): parent in released.lost for parent in released.parents}
     runs = {run.hex(): parent.hex() for run, parent in released.runs.items()}
     return _ENCODER.encode([trace_id.hex(), parents, runs]).encode()
 
 
 def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
-    """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
+    """Return the trace id of a RELEASED record, missing parents → whether spans below were released, runs → their parents."""
     trace_id, parents, runs = json.loads(payload)
     decoded = bytes.fromhex
     return (
         decoded(trace_id),
-        {decoded(parent): lost for parent, lost in parents.items()},
+        {decoded(parent): is_released for parent, is_released in parents.items()},
         {decoded(run): decoded(parent) for run, parent in runs.items()},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedTrace:
-    """The results of a trace: of which run under which revision, in which reports.
+    """The results of an evaluated trace.
 
     Attributes:
-        late: these are results that come later; the trace itself was evaluated before.
-        pending: ids of results that are still to come.
+        last_evaluations: run's span id → its evaluation.
+        late: these are asynchronous results; the trace itself was evaluated before.
+        pending: ids of asynchronous results that are not in `reports`.
     """
 
     trace_id: bytes
@@ -171,16 +172,16 @@ class EvaluatedTrace:
 
     @classmethod
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
-        """The results of a closed trace that was evaluated just now."""
+        """Return the results of a closed trace after its evaluation; of a part only those of its own runs."""
         last = trace.last_evaluations
         if trace.part is not None:
-            runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
+            runs = (*trace.part.spans, *[trace.frames[root][0] for root in trace.part.roots])
             last = {each: last[each] for each in runs if each in last}
         return cls(trace.trace_id, last, reports)
 
 
 def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
-    """The payload of EVALUATED."""
+    """Return the payload of an EVALUATED record."""
     rows = [
         (
             each.trace_id.hex(),
@@ -194,7 +195,7 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
 
 
 def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
-    """The results in an EVALUATED record."""
+    """Yield the evaluated traces in the payload of an EVALUATED record."""
     rows: list[Any] = json.loads(payload)
     for trace_id, last_evaluations, reports, late in rows:
         evaluated = {bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()}
@@ -203,21 +204,24 @@ def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
 
 
 def pack_delivered(exporter: str, keys: Iterable[bytes]) -> bytes:
-    """The payload of DELIVERED."""
+    """Return the payload of a DELIVERED record."""
     name = exporter.encode()
     return bytes((len(name),)) + name + b"".join(keys)
 
 
 def unpack_delivered(payload: bytes) -> tuple[str, list[bytes]]:
-    """The exporter and the keys of a DELIVERED record."""
+    """Return the exporter and the report keys in the payload of a DELIVERED record."""
     start = 1 + payload[0]
     return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
 
 
 class ForwardedRequest(NamedTuple):
-    """A request, by the number of its segment and the end of its record there, and what shows which of its spans still wait.
+    """A request that was forwarded, completely or except for its held spans.
 
-    `waiting` is 0 if none does, and then all of it was passed on.
+    Attributes:
+        segment: the number of the segment that holds the request.
+        end: the offset of the end of its record there.
+        waiting: the checksum of the spans that are still held (`Ack.cut`); 0 if the request was forwarded completely.
     """
 
     segment: int
@@ -226,28 +230,28 @@ class ForwardedRequest(NamedTuple):
 
 
 def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:
-    """The payload of FORWARDED."""
+    """Return the payload of a FORWARDED record."""
     return b"".join([_FORWARDED.pack(*each) for each in requests])
 
 
 def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
-    """The requests in a FORWARDED record."""
+    """Yield the requests in the payload of a FORWARDED record."""
     for fields in _FORWARDED.iter_unpack(payload):
         yield ForwardedRequest(*fields)
 
 
 def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
-    """The payload of TOMBSTONES: ids and the Unix time at which each may be forgotten."""
+    """Return the payload of a TOMBSTONES record: trace ids, and the Unix time at which each expires."""
     return b"".join(_TOMBSTONE.pack(trace_id, until) for trace_id, until in ids)
 
 
 def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
-    """The ids in a TOMBSTONES record."""
+    """Yield the trace ids in the payload of a TOMBSTONES record, with the Unix time at which each expires."""
     yield from _TOMBSTONE.iter_unpack(payload)
 
 
 def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) -> list[bytes]:
-    """The payload of MOVED, in pieces."""
+    """Return the payload of a COMPACTED record, in pieces."""
     pieces = [trace_id]
     for kind, payload in records:
         pieces += [_NESTED.pack(kind, len(payload)), payload]
@@ -255,7 +259,7 @@ def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) ->
 
 
 def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """The trace of a MOVED record, and the records within."""
+    """Return the trace id of a COMPACTED record, and the nested records."""
     records, at = [], 16
     while at < len(payload):
         kind, size = _NESTED.unpack_from(payload, at)
@@ -265,58 +269,58 @@ def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
     return payload[:16], records
 
 
-_FORMS: Final = {"traces": 0, "logs": 2, "metrics": 4}
-"""As they are on disks."""
-_SIGNALS: Final = {form: signal for signal, form in _FORMS.items()}
+_SIGNAL_NUMBERS: Final = {"traces": 0, "logs": 2, "metrics": 4}
+"""Signal → its number on disks, the low bits of the first byte of a BODY record."""
+_SIGNALS: Final = {number: signal for signal, number in _SIGNAL_NUMBERS.items()}
 _IS_FORWARDED: Final = 0x80
 
 
-def form_of(signal: str, *, forwarded: bool = False) -> bytes:
-    """The byte before a request's own."""
-    return bytes((_FORMS[signal] | _IS_FORWARDED * forwarded,))
+def signal_byte(signal: str, *, forwarded: bool = False) -> bytes:
+    """Return the first byte of the record of a request."""
+    return bytes((_SIGNAL_NUMBERS[signal] | _IS_FORWARDED * forwarded,))
 
 
 def is_forwarded(payload: bytes) -> bool:
-    """Whether the request of a record has to be forwarded."""
+    """Whether the request in a BODY record has to be forwarded."""
     return bool(payload[0] & _IS_FORWARDED)
 
 
-def origin_of(payload: bytes) -> RawRequest:
-    """The request that a record of the journal holds.
+def request_of(payload: bytes) -> RawRequest:
+    """Return the request in a BODY record.
 
     Raises:
-        KeyError: the record is of a kind that this version does not know.
+        KeyError: this version does not know its signal.
     """
     return RawRequest(_SIGNALS[payload[0] & ~_IS_FORWARDED], payload[1:])
 
 
-_TRACES: Final = form_of("traces")
-_LOGS: Final = form_of("logs")
+_TRACES: Final = signal_byte("traces")
+_LOGS: Final = signal_byte("logs")
 
 
-def weight_of(trace: ClosedTrace) -> int:
-    """Its payloads in bytes."""
+def payload_size(trace: ClosedTrace) -> int:
+    """Return the size of the payloads of a trace in bytes."""
     logs = chain.from_iterable(trace.logs.values())
     return sum(len(frame[1]) for frame in trace.frames.values()) + sum(len(payload) for payload, _ in logs)
 
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
-    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be distinguished."""
+    """Return the records that restore a trace: its evaluated spans, results, later spans. None if it has no evaluated spans."""
     part = trace.part if trace.released is not None else None
     closing = Closing(trace.trace_id, Completeness.COMPLETE)
-    is_since: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
-    if part is not None:  # it is open, and trees of it were closed on their own
-        closing, is_since = Closing(trace.trace_id, Completeness.DETACHED, part.tops), lambda span_id: span_id not in part.spans
+    is_new: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
+    if part is not None:  # an open trace with closed trees
+        closing, is_new = Closing(trace.trace_id, Completeness.DETACHED, part.roots), lambda span_id: span_id not in part.spans
     elif is_open and trace.changed is None:
         return list(_bodies(trace, lambda _: True))
-    elif all(map(is_since, trace.frames)):
-        return None  # every span was replaced after the evaluation: rare, and over with the next one
-    records = list(_bodies(trace, lambda span_id: not is_since(span_id)))
+    elif all(map(is_new, trace.frames)):
+        return None  # every span was replaced after the evaluation: rare, and only until the next evaluation
+    records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
     records.append((RecordKind.CLOSED, pack_closings([closing])))
     records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
     if part is not None and trace.released is not None:
         records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
-    return [*records, *_bodies(trace, is_since)]
+    return [*records, *_bodies(trace, is_new)]
 
 
 def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:

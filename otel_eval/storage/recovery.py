@@ -1,7 +1,7 @@
 """Recovery after a restart: restores the trace buffer from the journal, and requests pending asynchronous results again.
 
-Records are replayed in their order, so that the buffer has the same content as before; exported results are not exported again.
-The waits of open traces start again, because clients may have been waiting for this process.
+Records are replayed in their order, so that the buffer gets its former state; delivered results are not exported again. The waits
+of open traces start again, because further spans may have been waiting for this process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from otel_eval.otlp import RawRequest, read_request
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
-from otel_eval.storage.in_progress import WHY
+from otel_eval.storage.in_progress import REASON
 from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, origin_of
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, request_of
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
@@ -32,118 +32,118 @@ _log = logging.getLogger("otel_eval")
 
 
 class ForwardingRecords(Protocol):
-    """Collects what the journal has of requests that are to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
+    """Collects the records of requests that have to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
 
     def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
-        """A request, or the spans of one trace that wait."""
+        """Process a request that has to be forwarded, or (`held`) a request with the held spans of one trace."""
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
-        """A trace was evaluated."""
+        """Process the results of a trace."""
 
     def passed(self, payload: bytes) -> None:
-        """Requests were forwarded."""
+        """Process the payload of a FORWARDED record."""
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward the rest."""
+        """Forward the requests that were not forwarded completely; `undecided`: whether a trace is still to be evaluated."""
 
 
 @dataclass(slots=True, eq=False)
 class Recovery:
-    """Fills a buffer from a journal; to be handed to `Pipeline.recover`.
+    """Fills a buffer from a journal; the argument of `Pipeline.recover`.
 
     Args:
-        durable: what keeps the journal.
-        deliver: takes the undelivered reports, oldest first, each with the names of its exporters.
+        durable: holds the journal.
+        deliver: called with the undelivered reports, oldest first, each with the names of its exporters.
         max_attributes: spans with more attributes were rejected when they were received, and are skipped again.
-        resuming: collects requests that have to be forwarded; None without forwarding.
-        revised: takes each report of a revision above 0, delivered or not.
+        forwarding: collects requests that have to be forwarded; None without forwarding.
+        revised: called with each report of a revision above 0, delivered or not.
     """
 
     durable: Durable
     deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None]
     max_attributes: int = UNLIMITED
-    resuming: ForwardingRecords | None = None
+    forwarding: ForwardingRecords | None = None
     revised: Callable[[Report], None] = lambda _: None
-    _unreadable: int = field(default=0, init=False)  # requests
-    # Not evaluated yet; each with a copy that keeps the results which it had before.
+    _unreadable: int = field(default=0, init=False)  # number of requests
+    # Closed traces that are not evaluated yet, each with a copy that keeps its last evaluations as they were before.
     _closed: dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]] = field(default_factory=dict, init=False)
-    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)  # those copies, by the result still to come
-    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)  # not delivered
+    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)  # result id of a pending result → that copy
+    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)  # undelivered reports by key
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
-        """Replay the journal into the buffer; returns the traces that were closed and not evaluated."""
-        does: dict[int, Callable[[JournalRecord], None]] = {
+        """Replay the journal into the buffer; return the traces that were closed and not evaluated."""
+        handlers: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
             RecordKind.CLOSED: lambda entry: self._close(buffer, record_types.unpack_closings(entry.payload), now),
-            RecordKind.RELEASED: lambda entry: buffer.release_again(*record_types.unpack_released(entry.payload)),
+            RecordKind.RELEASED: lambda entry: buffer.restore_released(*record_types.unpack_released(entry.payload)),
             RecordKind.EVALUATED: lambda entry: self._mark_evaluated(record_types.unpack_evaluated(entry.payload), entry.segment),
-            RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),
-            RecordKind.TOMBSTONES: lambda entry: self._forget(buffer, entry.payload, now),
-            RecordKind.PENDING_SPANS: self._hold,
-            RecordKind.FORWARDED: lambda entry: self.resuming.passed(entry.payload) if self.resuming else None,
+            RecordKind.DELIVERED: lambda entry: self._mark_delivered(entry.payload),
+            RecordKind.TOMBSTONES: lambda entry: self._restore_tombstones(buffer, entry.payload, now),
+            RecordKind.PENDING_SPANS: self._collect_held_spans,
+            RecordKind.FORWARDED: lambda entry: self.forwarding.passed(entry.payload) if self.forwarding else None,
         }
         for entry in self._records(buffer):
-            if entry.kind in does:
-                does[entry.kind](entry)
+            if entry.kind in handlers:
+                handlers[entry.kind](entry)
         if self._unreadable:
             _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
         if damaged := self.durable.journal.recovery.damaged:
             _log.warning("storage.directory: %d damaged places were skipped; what was recorded there is lost", damaged)
-        for each in fields(buffer.counts):  # these count what comes from now on
+        for each in fields(buffer.counts):  # the counters count from the start of the process
             setattr(buffer.counts, each.name, 0)
         exporters_of = self.durable.segment_refs.unacknowledged_by
         self.deliver([(report, exporters_of(key)) for key, report in self._reports.items()])
-        if self.resuming:
-            self.resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
+        if self.forwarding:
+            self.forwarding.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
         needed = {*self._closed, *(each.trace_id for each in self._pending.values())}
         closed = [trace for each in self._closed.values() for trace, _ in each]
         return self.durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
-        """Every record, those within others too."""
+        """Yield every record, and instead of a COMPACTED record the records nested in it."""
         for entry in self.durable.journal.replay():
-            if entry.kind != RecordKind.MOVED:
+            if entry.kind != RecordKind.COMPACTED:
                 yield entry
                 continue
             trace_id, records = record_types.unpack_nested(entry.payload)
-            # These records replace everything about the trace before.
+            # The nested records replace all earlier records of the trace.
             buffer.drop(trace_id)
             self._closed.pop(trace_id, None)
-            self.durable.segment_refs.moved(trace_id, entry.segment)
+            self.durable.segment_refs.reassign(trace_id, entry.segment)
             for inner, content in records:
                 yield JournalRecord(entry.segment, inner, content, entry.end)
 
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         try:
-            origin = origin_of(entry.payload)
+            origin = request_of(entry.payload)
             batch = read_request(origin, self.max_attributes) if origin.signal != "metrics" else SpanBatch()
         except (InputError, LookupError):
             self._unreadable += 1
             return
-        if self.resuming and is_forwarded(entry.payload):
-            self.resuming.took(entry, origin, batch)
+        if self.forwarding and is_forwarded(entry.payload):
+            self.forwarding.took(entry, origin, batch)
         items = (*batch.spans, *batch.logs)
         self.durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
         buffer.push_many(batch.spans, now)
         buffer.push_logs(batch.logs, now)
 
-    def _hold(self, entry: JournalRecord) -> None:
-        if self.resuming:
+    def _collect_held_spans(self, entry: JournalRecord) -> None:
+        if self.forwarding:
             origin = RawRequest("traces", entry.payload)
-            self.resuming.took(entry, origin, read_traces(entry.payload), held=True)
+            self.forwarding.took(entry, origin, read_traces(entry.payload), held=True)
 
     def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
-        for trace_id, reason, tops in closed:
-            trace = buffer.close_again(trace_id, reason, now, tops)
+        for trace_id, reason, roots in closed:
+            trace = buffer.reclose(trace_id, reason, now, roots)
             if trace is not None:
                 before = replace(trace, last_evaluations=dict(trace.last_evaluations))
                 self._closed.setdefault(trace_id, []).append((trace, before))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
-        """Evaluated traces, by a record of the segment: note their pending results, and the reports still to be delivered."""
+        """Apply an EVALUATED record: note pending results, and the reports that are still to be delivered."""
         for evaluated in traces:
-            if self.resuming:
-                self.resuming.evaluated(evaluated)
+            if self.forwarding:
+                self.forwarding.evaluated(evaluated)
             closed = None if evaluated.late else self._evaluated(evaluated)
             if closed is not None:
                 self._pending.update(dict.fromkeys(evaluated.pending, closed))
@@ -156,45 +156,45 @@ class Recovery:
                     self._reports[key] = report
 
     def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
-        waiting = self._closed.get(evaluated.trace_id)
-        if not waiting:
-            return None  # its spans are gone
-        trace, before = waiting.pop(0)
-        if not waiting:
+        closings = self._closed.get(evaluated.trace_id)
+        if not closings:
+            return None  # its spans are no longer in the journal
+        trace, before = closings.pop(0)
+        if not closings:
             del self._closed[evaluated.trace_id]
         trace.last_evaluations.update(evaluated.last_evaluations)
         return before
 
-    def _deliver(self, payload: bytes) -> None:
+    def _mark_delivered(self, payload: bytes) -> None:
         segment_refs = self.durable.segment_refs
         for key in segment_refs.acknowledge(*record_types.unpack_delivered(payload)):
             if not segment_refs.unacknowledged_by(key):
                 del self._reports[key]
 
-    def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
-        ahead = self.durable.now() - now
+    def _restore_tombstones(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
+        clock_offset = self.durable.now() - now
         for trace_id, until in record_types.unpack_tombstones(payload):
-            buffer.remember(trace_id, until - ahead)
+            buffer.add_tombstone(trace_id, until - clock_offset)
 
     # ------------------------------------------------------------ afterwards
 
     def unfinished(self, engine: Engine) -> list[Report]:
-        """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""
-        asking, again = engine.only_later(), []
+        """Return reports with only the pending results that are still missing, those in progress at a crash first."""
+        later_only, reports = engine.only_later(), []
         for trace in {id(each): each for each in self._pending.values()}.values():
-            for report in self._pending_of(trace, asking):
+            for report in self._pending_of(trace, later_only):
                 pending = tuple([each for each in report.pending if each.result_id in self._pending])
                 if pending:
                     self.durable.await_results(trace.trace_id, pending)
-                    again.append(replace(report, pending=pending))
-        return sorted(again, key=lambda each: -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
+                    reports.append(replace(report, pending=pending))
+        return sorted(reports, key=lambda each: -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
-    def _pending_of(self, trace: ClosedTrace, asking: Engine) -> list[Report]:
-        """The reports on a trace once more, without any scorer being called."""
+    def _pending_of(self, trace: ClosedTrace, later_only: Engine) -> list[Report]:
+        """Build the reports on a trace again with only the asynchronous scorers, without calling them; [] if that fails."""
         evaluator, since_ns = self.durable.identity
         stamp = Stamp(evaluator, int(self.durable.now() * 1e9), since_ns)
         try:
-            return asking.evaluate(trace, stamp)
+            return later_only.evaluate(trace, stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
             _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
             return []
@@ -205,18 +205,18 @@ _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for
 
 @dataclass(slots=True, eq=False)
 class PendingResults:
-    """Puts reports with pending results, on a thread of its own.
+    """Submits reports with pending results for evaluation again; if some were in progress at a crash, on its own thread.
 
-    Those that were worked on at a crash come first and one by one, once the closed traces were evaluated, so that nothing else
-    of an earlier process is in progress if one of them ends the process again. After two crashes they fail instead.
+    Those in progress at a crash are submitted first and one at a time, after the closed traces were evaluated, so that nothing
+    else of an earlier process is in progress if one of them crashes the process again. After two crashes they fail instead.
 
     Args:
-        reports: what is pending, those that were worked on at a crash first.
-        durable: keeps their results.
-        later: works on them.
-        emit: takes failed results that cannot be written to the dead-letter file.
-        caught_up: set when the traces that had been closed before the restart were evaluated.
-        timeout_s: how long one of those that were worked on at a crash is waited for before the next one.
+        reports: reports with pending results, those in progress at a crash first.
+        durable: journals their results.
+        later: computes the results.
+        emit: exports failed results that cannot be written to the dead-letter file.
+        caught_up: set when the traces that were closed before the restart have been evaluated.
+        timeout_s: how long to wait for each result that was in progress at a crash before the next one is submitted.
     """
 
     reports: Sequence[Report]
@@ -228,38 +228,40 @@ class PendingResults:
     _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Begin."""
+        """Submit the reports: at once, or on a thread if some were in progress at a crash."""
         if any(map(self._crashes, self.reports)):
-            self._thread = threading.Thread(target=self._put, name="otel-eval-asking-again", daemon=True)
+            self._thread = threading.Thread(target=self._submit_all, name="otel-eval-asking-again", daemon=True)
             self._thread.start()
         else:
-            self._put()
+            self._submit_all()
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was put."""
+        """Whether all reports were submitted."""
         return self._thread is None or not self._thread.is_alive()
 
-    def _put(self) -> None:
+    def _submit_all(self) -> None:
         if self._thread is not None:
             self.caught_up.wait()
         for report in self.reports:
             crashes = self._crashes(report)
             if crashes >= MOST_CRASHES:
-                self._give_up(report)
+                self._fail(report)
                 continue
             self.later.put(report)
             if crashes:
                 self.later.wait(self.timeout_s)
 
-    def _give_up(self, report: Report) -> None:
+    def _fail(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
         failed = replace(report, results=results, pending=(), late=True)
-        aside = self.durable.attempts.set_aside([failed], WHY)  # first: what is journaled would be exported after a kill
+        aside = self.durable.attempts.set_aside([failed], REASON)  # first: journaled results are exported after a kill
         if not self.durable.late(failed, is_set_aside=aside):
-            return  # the process ends
+            return  # the process is stopping
         trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
-        _log.warning("asynchronous results of trace %s are not requested again: %s; they are failed and %s", trace_id, WHY, where)
+        _log.warning(
+            "asynchronous results of trace %s are not requested again: %s; they are failed and %s", trace_id, REASON, where
+        )
         if not aside:
             self.emit(failed)
 

@@ -1,11 +1,10 @@
-"""The bytes of a segment: a head, then records, each with its length and checksums.
+"""The bytes of a segment: a header, then records, each with its length and checksums.
 
 A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The magic is a part of the
-segment's own random salt, and both checksums are CRC-32, begun with all of it: bytes of an older segment, or of a sender who
-writes records into an attribute, are no records here. Where a payload is damaged
-its record is left out and the next one follows; where the head of a record is damaged, the next place at which a whole record
-stands is looked for. What is damaged at the end is a torn tail. The head of the segment is there twice, so that one damaged
-place in it costs nothing.
+segment's own random salt, and both checksums are CRC-32 that start from the whole salt: so bytes of an older segment, or records
+which a client writes into an attribute, are not read as records. If a payload is damaged, its record is skipped and the next
+one is read. If the header of a record is damaged, the segment is searched for the next sound record. Damage with no sound record
+behind it is a torn tail. The header of the segment is written twice, so that one damaged copy does no harm.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ _COPY_BYTES: Final = _HEAD.size + _CHECK.size
 
 HEAD_BYTES: Final = 2 * _COPY_BYTES
 RECORD_BYTES: Final = _RECORD.size + _CHECK.size
-"""What a record takes beside its payload."""
+"""The size of a record without its payload."""
 
 
 Bytes = bytes | mmap
-"""A segment, mapped or read."""
+"""The content of a segment, mapped into memory or read."""
 
 
 class Record(NamedTuple):
-    """A sound record and where the next one begins."""
+    """A sound record, and the offset at which the next one begins."""
 
     kind: int
     payload: bytes
@@ -43,12 +42,12 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Damage:
-    """What was unreadable.
+    """The damage in a segment.
 
     Attributes:
-        gaps: places with sound records behind them.
-        tail: from where nothing sound follows.
-        torn: bytes behind it.
+        gaps: number of damaged places that a sound record follows.
+        tail: the offset after the last sound record.
+        torn: number of bytes from there to the end.
     """
 
     gaps: int = 0
@@ -57,13 +56,13 @@ class Damage:
 
 
 def header_bytes(salt: bytes) -> bytes:
-    """The beginning of a segment; `salt` has 8 bytes."""
+    """Return the header of a segment; `salt` has 8 bytes."""
     fields = _HEAD.pack(_FORMAT, salt)
     return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
 
 
 def salt_of(data: Bytes) -> bytes | None:
-    """The salt of a segment, by which its records are known; None if these bytes do not begin one."""
+    """Return the salt of a segment, which identifies its records; None if the bytes do not begin with a header of this format."""
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():  # the first sound copy decides
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
@@ -73,7 +72,7 @@ def salt_of(data: Bytes) -> bytes | None:
 
 
 def record_header(salt: bytes, kind: int, payload: Sequence[bytes]) -> bytes:
-    """What stands before a payload that is given in pieces."""
+    """Return the header of a record with this payload, given in pieces."""
     length, check = 0, (seed := zlib.crc32(salt))
     for piece in payload:
         length += len(piece)
@@ -83,7 +82,7 @@ def record_header(salt: bytes, kind: int, payload: Sequence[bytes]) -> bytes:
 
 
 def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
-    """The sound records of a segment, in order; damage is reported in `damage`, which is complete at the end."""
+    """Yield the sound records of a segment in order, and fill in `damage`, which is complete at the end."""
     salt = salt_of(data)
     if salt is None:
         damage.torn = len(data)
@@ -96,7 +95,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
             at = damage.tail = found.end
             yield found
             continue
-        after = found if at < found <= len(data) else _next(data, at + 1, salt)
+        after = found if at < found <= len(data) else _find_record(data, at + 1, salt)
         if after is None:
             break
         at = after
@@ -104,7 +103,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
 
 
 def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
-    """The record at a place; where it ends if only its payload is damaged; 0 if neither is known."""
+    """Return the record at an offset; the offset of its end if its payload is damaged; 0 if its header is damaged or cut off."""
     if at + RECORD_BYTES > len(data):
         return 0
     fields = data[at : at + _RECORD.size]
@@ -113,14 +112,14 @@ def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
     if magic != salt[:_MAGIC_BYTES] or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seed):
         return 0
     end = start + length
-    if end > len(data):  # the head is sound, so the length is true: the rest was not written, or cut
+    if end > len(data):  # the header is sound, so the length is right: the rest was not written, or was cut off
         return int(end)
     payload = data[start:end]
     return Record(kind, payload, end) if zlib.crc32(payload, seed) == check else end
 
 
-def _next(data: Bytes, at: int, salt: bytes) -> int | None:
-    """The next place at which a whole record stands."""
+def _find_record(data: Bytes, at: int, salt: bytes) -> int | None:
+    """Return the offset of the next sound record, None if there is none."""
     magic = salt[:_MAGIC_BYTES]
     found = data.find(magic, at)
     while found >= 0 and not isinstance(_read(data, found, salt), Record):

@@ -1,4 +1,4 @@
-"""Receivers with storage, each in a process of its own."""
+"""Receivers with storage, each in its own process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from receiver_process import Served
 
 @pytest.fixture
 def served(tmp_path: Path, fork_server: ForkServer) -> Iterator[Callable[..., Any]]:
-    """Makes receivers, and ends what is left of them."""
+    """Returns a function that makes receivers, and stops those that still run at the end."""
     made: list[Any] = []
 
     def make(**config: Any) -> Any:

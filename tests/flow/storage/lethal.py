@@ -22,11 +22,11 @@ ENDS: dict[str, Callable[[], object]] = {
 
 
 def dies(trajectory: Any) -> float:
-    """In the way that the run's first tool is called after, with `once` only for the first time; other runs are scored."""
+    """End the process in the way named by the run's first tool; with `once` only the first time. Other runs are scored."""
     way, _, once = (trajectory.calls[0].name if trajectory.calls else "").partition(" ")
     if way in ENDS:
         note = Path(os.environ["LETHAL_NOTES"])
-        with note.open("a") as file:  # how often it was asked
+        with note.open("a") as file:  # counts the calls
             file.write(f"{trajectory.trace_id}\n")
         if not once or note.read_text().count(trajectory.trace_id) == 1:
             ENDS[way]()
@@ -34,5 +34,5 @@ def dies(trajectory: Any) -> float:
 
 
 async def dies_later(trajectory: Any) -> float:
-    """The same, of a scorer whose result comes later."""
+    """End the process as `dies` does, in an asynchronous scorer."""
     return dies(trajectory)

@@ -21,7 +21,7 @@ from otel_eval.scorers import create_scorer
 
 
 class Judge:
-    """Says what it is told to say; says nothing when there is nothing."""
+    """A judge that answers with the given value; without one it never answers."""
 
     type, version, needs, asynchronous = "judge", "1", frozenset({"arguments"}), True
 
@@ -63,7 +63,7 @@ def post(bound: Any, body: bytes) -> None:
 
 
 def values(folder: Path, count: int) -> dict[str, float]:
-    """What each scorer said, once there are so many lines."""
+    """Return the value of each scorer once there is the given number of lines."""
     path, deadline = folder / "results.jsonl", time.monotonic() + 10
     while len(lines := path.read_text().splitlines()) < count:
         assert time.monotonic() < deadline, lines
@@ -74,15 +74,15 @@ def values(folder: Path, count: int) -> dict[str, float]:
 
 
 def test_a_judge_that_had_not_answered_is_asked_again(tmp_path: Path) -> None:
-    """And only that one; what it is asked about is the whole run."""
+    """Only that judge is asked again, with the whole run."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     quick, slow = Judge("quick", 0.25), Judge("slow", None)
     with serving(first, quick, slow) as bound:
         post(bound, whole(1))
         assert values(first, 2) == {"tool_errors": 1.0, "quick": 0.25}
-        shutil.copytree(first, second)  # what a crash at this moment leaves
-    assert values(first, 2) == {"tool_errors": 1.0, "quick": 0.25}  # an end in good order says nothing more either
+        shutil.copytree(first, second)  # the files after a crash at this moment
+    assert values(first, 2) == {"tool_errors": 1.0, "quick": 0.25}  # an orderly stop adds no result
     for folder in (first, second):
         quick_again, slow_again = Judge("quick", 0.5), Judge("slow", 0.75)
         with serving(folder, quick_again, slow_again):

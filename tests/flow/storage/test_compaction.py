@@ -1,4 +1,4 @@
-"""A trace that compaction wrote again is the same trace after a restart."""
+"""A trace that compaction copied is the same trace after a restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRACE = (1).to_bytes(16)
 
 
 def log(span: int, text: str) -> bytes:
-    """A log record of a span that tells what an agent read."""
+    """A log record with the input of an agent's span."""
     message = ExportLogsServiceRequest()
     record = message.resource_logs.add().scope_logs.add().log_records.add(trace_id=TRACE, span_id=span.to_bytes(8))
     record.event_name, record.body.string_value = "gen_ai.user.message", text
@@ -45,11 +45,11 @@ def events(seed: int) -> list[tuple[str, bytes]]:
 
 
 def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
-    """Everything that decides what is said of the trace next."""
+    """Everything that determines the next evaluation of the trace."""
     held = buffer.held(TRACE)
     if held is None:
         return None
-    is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()  # open for a span that was there: nothing to say
+    is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()  # reopened by a duplicate: nothing to evaluate
     frames = {
         span_id: (parent, payload, resource_scope.raw) for span_id, (parent, payload, resource_scope) in held.frames.items()
     }
@@ -58,7 +58,7 @@ def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
 
 
 def lived(durable: Durable, seed: int) -> TraceBuffer:
-    """A buffer after the events, which are in the journal too."""
+    """Return a buffer after the events, which are also in the journal."""
     buffer = TraceBuffer(Limits())
     for number, (what, body) in enumerate(events(seed)):
         if what != "close":
@@ -66,7 +66,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             buffer.push_many(read_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
             durable.closing([Closing(TRACE, Completeness.IDLE)])
-            closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
+            closed: ClosedTrace | None = buffer.reclose(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
                 closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")
                 durable.note([(closed, [])])
@@ -77,7 +77,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), move=st.booleans())
 def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed: int, *, move: bool):
-    """Open or evaluated, with what came since, whether it was moved or only read again."""
+    """Open or evaluated, with spans that arrived since, after a compaction and a replay or only a replay."""
     given_ = Storage(directory=str(tmp_path_factory.mktemp("kept")), sync=False)
     durable = Durable(given_)
     before = lived(durable, seed)
@@ -85,7 +85,7 @@ def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed
     if move and trace is not None:
         records = records_of(trace, is_open=before.is_undecided(TRACE))
         if records is not None:
-            durable._move(TRACE, records)
+            durable._copy_trace(TRACE, records)
     durable.close()
     again, after = Durable(given_), TraceBuffer(Limits())
     assert Recovery(again, lambda _: None)(after, 0.0) == []
@@ -94,7 +94,7 @@ def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed
 
 
 def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
-    """When half of what is allowed is there, it is written again and the old segments go."""
+    """At half of the limit it is copied, and the old segments are removed."""
     now = [0.0]
     durable = Durable(Storage(directory=str(tmp_path), max_size=40_000), clock=lambda: now[0], segment_bytes=4000)
     buffer = TraceBuffer(Limits(grace_period_s=1.0, idle_s=1e6, max_age_s=1e6))
@@ -119,7 +119,7 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
 
 
 def test_a_result_that_waits_for_its_exporter_keeps_its_segment(tmp_path: Path):
-    """Also where the trace itself is forgotten."""
+    """Even if the trace itself is no longer held."""
     durable = Durable(Storage(directory=str(tmp_path)), segment_bytes=300)
     durable.takers = lambda _: ("away",)
     report = _report()

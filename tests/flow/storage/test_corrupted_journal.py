@@ -24,13 +24,13 @@ Make = Callable[..., Served]
 
 
 def records(data: bytes) -> list[tuple[int, int, int]]:
-    """Kind, beginning and end of each record."""
+    """Return kind, start and end of each record."""
     ends = [(record.kind, record.end) for record in scan(data, Damage())]
     return [(kind, start, end) for (kind, end), start in zip(ends, [HEAD_BYTES, *(end for _, end in ends)], strict=False)]
 
 
 def journal_of(receiver: Served, runs: int) -> Path:
-    """The one segment of a receiver that delivered so many runs one after another and was killed."""
+    """Return the only segment of a receiver that delivered `runs` runs one after another and was killed."""
     receiver.start()
     for trace in range(1, runs + 1):
         receiver.insist(whole(trace))
@@ -45,7 +45,7 @@ def journal_of(receiver: Served, runs: int) -> Path:
 
 
 def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> None:
-    """In the head or the payload of any record: what cannot be known to have been closed, scored or delivered is done again."""
+    """In the header or payload of any record. What is not known to be closed, scored or delivered is done again."""
     receiver = served()
     segment = journal_of(receiver, 2)
     found = records(segment.read_bytes())
@@ -68,7 +68,7 @@ def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> N
 def test_a_request_that_a_later_version_wrote_is_left_out_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first byte of its record stands for a form that this version does not know."""
+    """The first byte of its record is a signal that this version does not know."""
     storage = Storage(directory=str(tmp_path), sync=False)
     before = Durable(storage)
     before.journal.append(RecordKind.BODY, [b"\x7f", b"body"])
@@ -80,7 +80,7 @@ def test_a_request_that_a_later_version_wrote_is_left_out_with_a_warning(
 
 
 def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It was acknowledged, and `--drain` has no page of counters."""
+    """It was acknowledged, and with `--drain` there are no self-metrics to show it."""
     storage = Storage(directory=str(tmp_path), sync=False)
     before = Durable(storage)
     for _ in range(2):

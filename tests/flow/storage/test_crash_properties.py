@@ -1,7 +1,8 @@
-"""Whatever is sent in whatever order, and wherever the process dies: every result is said once, and the last one is right.
+"""With any order of requests and crashes at any point, no result has two contents, and the last one of each run is right.
 
-The receiver's parts without sockets, over a real journal. A fuse ends a life at any write or at any report, in the middle
-of a record too; then the next life begins on what the files hold, and the sender sends again what was not acknowledged.
+The tests run the parts of the receiver without sockets, with a real journal. A countdown (`fuse`) crashes the process at a write,
+even within a record, or at a report. Then the next process starts with the files, and the client sends unacknowledged requests
+again.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
 Spans = tuple[tuple[int, int, int, str], ...]
 
 
-class Died(BaseException):
-    """The process is gone."""
+class Crash(BaseException):
+    """The simulated process crashed."""
 
 
 class Lives:
-    """One receiver over several lives, with a clock of its own."""
+    """One receiver over several processes (lives), with its own clock."""
 
     def __init__(self, folder: Path, rng: random.Random, late: str, max_size: int) -> None:
         self.rng, self.now, self.fuse, self.lives = rng, 1000.0, 0, 0
-        self.said: defaultdict[str, set[str]] = defaultdict(set)
+        self.results: defaultdict[str, set[str]] = defaultdict(set)
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         self.pushed: defaultdict[int, set[int]] = defaultdict(set)
-        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores on each copy of a span
+        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores of each copy of a span
         self.config = load(
             {
                 "traces": {
@@ -80,18 +81,18 @@ class Lives:
         self.forward = forwarded.forward = Forwarder(BACKEND, engine, Counters(), journal=forwarded)
         self.pipeline = Pipeline(
             engine,
-            self.tell,
+            self.export,
             limits_of(self.config),
             clock=lambda: self.now,
             journal=self.durable,
             evaluated=self.forward.evaluated,
         )
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
-        owed: list[Any] = []
+        undelivered: list[Any] = []
         resuming = ForwardingRecovery(forwarded, self.forward)
-        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that the scores of these are forgotten
-        self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
-        for report, _ in owed:
+        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # 0: as if the scores were evicted after many runs
+        self.pipeline.recover(Recovery(self.durable, undelivered.extend, forwarding=resuming))
+        for report, _ in undelivered:
             self.emit(report)
 
     def burn(self) -> bool:
@@ -99,32 +100,32 @@ class Lives:
         return self.fuse == 0
 
     def append(self, kind: int, payload: Any, **options: Any) -> Any:
-        """A record; where the fuse ends, only a part of it."""
+        """Append a record; when the fuse ends, only a part of it, and crash."""
         written = self._append(kind, payload, **options)
         if self.burn():
             segment, end = written.segment, written.end
             missing = self.rng.randint(0, min(end - HEAD_BYTES, sum(map(len, payload)) + 17))
             os.truncate(segment.path, end - missing)
-            raise Died
+            raise Crash
         return written
 
-    def tell(self, report: Any) -> None:
-        """To the spans that wait, and to an exporter."""
+    def export(self, report: Any) -> None:
+        """Export a report to the held spans and to an exporter."""
         self.forward.export([report])
         self.emit(report)
 
     def emit(self, report: Any) -> None:
-        """Delivered, then noted; between the two the fuse may end."""
+        """Deliver a report, then journal that; the fuse may end in between."""
         for result in report.results:
             row = result_fields(report, result)
-            self.said[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
+            self.results[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
             self.last[row["trace_id"], row["span_id"]] = row
         if self.burn():
-            raise Died
+            raise Crash
         self.durable.delivered("all", [report])
 
-    def pass_on(self) -> None:
-        """What the threads of the queue do, which are not started: the backend takes a batch, then that is noted."""
+    def deliver_queued(self) -> None:
+        """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
         queue = self.forward._queues["traces"]
         while queue._waiting:
             body, _, requests, spans = queue._joined()
@@ -132,7 +133,7 @@ class Lives:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
             if self.burn():
-                raise Died
+                raise Crash
             self.durable.forwarded.passed(requests, spans)
 
     def die(self) -> None:
@@ -140,19 +141,19 @@ class Lives:
         self.durable._directory.release()
 
     def survive(self, act: Any) -> bool:
-        """Do it; if the process dies over it, begin again. Whether it was done."""
+        """Call a function. If the process crashes in it, start the next one and return False."""
         try:
             act()
-        except Died:
+        except Crash:
             while True:
                 self.die()
-                with suppress(Died):
+                with suppress(Crash):
                     self.begin()
                     return False
         return True
 
     def send(self, spans: Spans) -> None:
-        """Until it is acknowledged."""
+        """Send a request until it is acknowledged."""
         framed = read_request(RawRequest("traces", request(*spans)))
 
         def push() -> None:
@@ -169,12 +170,12 @@ class Lives:
         while not self.survive(lambda: self.pipeline.step()):
             pass
         if self.rng.random() < 0.25:
-            while not self.survive(self.pass_on):
+            while not self.survive(self.deliver_queued):
                 pass
 
 
 def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float) -> Lives:
-    """Random requests with spans of several runs, doubled and out of order, and random waits between them."""
+    """Send random requests with spans of several runs, repeated and out of order, with random waits between them."""
     rng = random.Random(seed)
     lives = Lives(folder, rng, late, max_size)
     stock = [(trace, span, int(span > 1), "search" if span > 1 else "") for trace in range(1, 6) for span in range(1, 7)]
@@ -188,23 +189,23 @@ def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float)
     lives.fuse = 0
     for _ in range(5):
         lives.wait(30)
-    lives.pass_on()
+    lives.deliver_queued()
     lives.die()
     return lives
 
 
-def check_passed_on(lives: Lives) -> None:
+def check_forwarded(lives: Lives) -> None:
     """Every span that was acknowledged is at the backend, and only runs' own spans have scores."""
     assert {(trace, span) for trace, spans in lives.pushed.items() for span in spans} <= lives.arrived.keys()
     assert not any(any(scores) for (_, span), scores in lives.arrived.items() if span != 1)
 
 
 def check_ids(lives: Lives) -> None:
-    """No result is said in two ways, and revisions of a run follow one another from 0."""
-    assert [said for said in lives.said.values() if len(said) > 1] == []
+    """No result has two contents, and the revisions of a run are consecutive from 0."""
+    assert [rows for rows in lives.results.values() if len(rows) > 1] == []
     revisions: defaultdict[str, set[int]] = defaultdict(set)
-    for (said,) in lives.said.values():
-        row = eval(said)
+    for (written,) in lives.results.values():
+        row = eval(written)
         revisions[row["trace_id"]].add(row["revision"])
     assert all(sorted(found) == list(range(len(found))) for found in revisions.values())
 
@@ -213,28 +214,28 @@ def check_ids(lives: Lives) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_last_score_of_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """However often the process died on the way."""
+    """However often the process crashed."""
     lives = play(tmp_path_factory.mktemp("kept"), seed, late="1h", max_size=2**30, longest_s=4)
     check_ids(lives)
     found = {int(trace, 16): row["passed"] for (trace, _), row in lives.last.items() if row["outcome"] == "scored"}
     assert found == {trace: len(spans) - 1 <= ALLOWED for trace, spans in lives.pushed.items()}
-    check_passed_on(lives)
+    check_forwarded(lives)
     assert all(any(lives.arrived[trace, 1]) for trace, spans in lives.pushed.items() if 1 in spans)
 
 
 def check_small_storage(folder: Path, seed: int) -> None:
-    """Traces that are forgotten, ids that are remembered, traces that are written again because they hold up a segment."""
+    """Check a storage so small that traces expire, tombstones are journaled, and traces are compacted."""
     lives = play(folder, seed, late="5s", max_size=6000, longest_s=8)
     check_ids(lives)
     assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
     assert sum(path.stat().st_size for path in folder.glob("*.journal")) < 12_000
-    check_passed_on(lives)
+    check_forwarded(lives)
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_result_differs_between_revisions_where_segments_are_compacted(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """The short form."""
+    """A few examples; `test_many_small_storages` has more."""
     check_small_storage(tmp_path_factory.mktemp("kept"), seed)
 
 
@@ -243,5 +244,5 @@ def test_no_result_differs_between_revisions_where_segments_are_compacted(tmp_pa
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_many_small_storages(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """The long form."""
+    """Many examples."""
     check_small_storage(tmp_path_factory.mktemp("kept"), seed)

@@ -15,7 +15,7 @@ Make = Callable[..., Served]
 
 
 def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> None:
-    """Killed before it settled; the next life scores it as if nothing had been. It is older than the directory, so joined."""
+    """Killed before the trace closed; the next process scores it. It is older than the directory: completeness `joined`."""
     receiver = served(traces={"decision_wait": "1s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
@@ -27,7 +27,7 @@ def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> N
 
 
 def test_spans_on_both_sides_of_a_kill_are_one_run(served: Make) -> None:
-    """Four calls, two of them before: the count is over the limit."""
+    """Four calls, two of them before the kill: their number is over the limit."""
     receiver = served()
     receiver.start()
     assert receiver.post(request((7, 2, 1, "search"), (7, 3, 1, "search"))) == 200
@@ -53,7 +53,7 @@ def test_what_was_scored_is_not_scored_again(served: Make) -> None:
 
 
 def test_a_span_that_comes_late_after_a_restart_makes_the_next_revision(served: Make) -> None:
-    """And never a second revision 0."""
+    """There is never a second revision 0."""
     receiver = served()
     receiver.start()
     assert receiver.post(whole(1)) == 200

@@ -1,4 +1,4 @@
-"""A trace that ends the process is evaluated twice at most, and the traces beside it are scored as without it."""
+"""A trace that crashes the process is evaluated at most twice, and other traces are scored as without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from receiver_process import ENVIRONMENT, Served, request, twice, whole
 from waiting import wait_until
 
-pytestmark = pytest.mark.timeout(180)  # several lives each, and a machine may be busy
+pytestmark = pytest.mark.timeout(180)  # several starts each, and the machine may be busy
 
 Make = Callable[..., Served]
 SCORERS = [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}, {"type": "lethal:dies", "name": "dies"}]
@@ -24,13 +24,13 @@ POISON = 500
 
 
 def lethal(trace: int, way: str) -> bytes:
-    """A run whose scorer ends the process that way."""
+    """Return a run whose scorer ends the process in the given way."""
     return request((trace, 1, 0, ""), (trace, 2, 1, way), (trace, 3, 1, "search"))
 
 
 @pytest.fixture
 def receiver(served: Make) -> Served:
-    """With one scorer that dies, and one that does not."""
+    """A receiver with a scorer that ends the process, and one that does not."""
     return prepared(served(evaluations=[{"name": "e", "scorers": SCORERS}], traces={"decision_wait": "500ms"}))
 
 
@@ -44,7 +44,7 @@ def prepared(made: Served) -> Served:
 
 
 def asked(receiver: Served) -> int:
-    """How often the scorer was asked about a run that ends the process."""
+    """Return how often the scorer was called with a run that ends the process."""
     note = receiver.folder / "asked"
     return len(note.read_text().splitlines()) if note.exists() else 0
 
@@ -55,24 +55,24 @@ def dead_letters(receiver: Served) -> list[dict[str, Any]]:
 
 
 def die(receiver: Served) -> None:
-    """Wait for the end that a scorer brings about."""
+    """Wait until a scorer has ended the process."""
     assert receiver.process is not None
     assert receiver.process.wait(40) != 0
 
 
 def start_and_die(receiver: Served) -> None:
-    """A life that may end before it is ready."""
+    """Start a process that may end before it is ready, and wait for its end."""
     try:
         receiver.start()
     except AssertionError:
-        """It was quicker than we are."""
+        """It ended before `start` found it ready."""
     die(receiver)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["sigkill", "exit", "segfault", "abort"])
 def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other(receiver: Served, way: str) -> None:
-    """Among thirty others, before and behind it: each of them is scored once."""
+    """Thirty other traces arrive before and after it, and each is scored once."""
     receiver.start()
     others = [*range(1, 16), *range(600, 615)]
     for trace in others[:15]:
@@ -118,7 +118,7 @@ def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other
 
 @pytest.mark.slow
 def test_several_lethal_traces_cost_two_crashes_each(receiver: Served) -> None:
-    """However they lie among the others."""
+    """In any order among the others."""
     receiver.start()
     ways = {POISON: "exit", POISON + 1: "sigkill", POISON + 2: "exit"}
     taken = set()
@@ -138,7 +138,7 @@ def test_several_lethal_traces_cost_two_crashes_each(receiver: Served) -> None:
 
 @pytest.mark.slow
 def test_an_orderly_stop_during_an_evaluation_does_not_count(receiver: Served) -> None:
-    """Nor does it to read the configuration again: the run is evaluated at every start."""
+    """Nor does a reload of the configuration. The run is evaluated at every start."""
     receiver.config["async_scoring"] = {"scorer_timeout": "50s"}
     receiver.start()
     assert receiver.post(lethal(POISON, "hang")) == 200
@@ -155,7 +155,7 @@ def test_an_orderly_stop_during_an_evaluation_does_not_count(receiver: Served) -
 
 @pytest.mark.slow
 def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_file(receiver: Served) -> None:
-    """As failed, once."""
+    """They are exported once, as failed."""
     receiver.config["exporters"]["dead_letter"] = "/dev/full"
     receiver.start()
     assert receiver.post(lethal(POISON, "exit")) == 200
@@ -170,7 +170,7 @@ def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_fi
 
 
 def test_a_kill_during_an_evaluation_counts(receiver: Served) -> None:
-    """As of an orchestrator that finds the process unhealthy."""
+    """Like that of an orchestrator which finds the process unhealthy."""
     receiver.config["async_scoring"] = {"scorer_timeout": "50s"}
     receiver.start()
     assert receiver.post(lethal(POISON, "hang")) == 200
@@ -184,7 +184,7 @@ def test_a_kill_during_an_evaluation_counts(receiver: Served) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_cannot_handle_sigterm_and_is_killed_counts(receiver: Served) -> None:
-    """As by an orchestrator whose liveness probe gets no answer: SIGTERM, a wait, SIGKILL."""
+    """Like an orchestrator whose liveness probe gets no answer: SIGTERM, a wait, SIGKILL."""
     receiver.start()
     assert receiver.post(lethal(POISON, "freeze")) == 200
     assert receiver.post(whole(1)) == 200
@@ -203,7 +203,7 @@ def test_a_process_that_cannot_handle_sigterm_and_is_killed_counts(receiver: Ser
 
 
 def test_a_kill_while_nothing_of_it_is_evaluated_does_not_count(receiver: Served) -> None:
-    """Not even many."""
+    """Not even if there are many kills."""
     receiver.config["traces"] = {"decision_wait": "1s"}
     receiver.start()
     assert receiver.post(whole(1)) == 200
@@ -216,7 +216,7 @@ def test_a_kill_while_nothing_of_it_is_evaluated_does_not_count(receiver: Served
 
 @pytest.mark.slow
 def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiver: Served) -> None:
-    """Its result is a dead letter; those of the other scorers, and of other traces, are there once."""
+    """Its result goes to the dead-letter file; those of other scorers and traces are exported once."""
     later = {"type": "lethal:dies_later", "name": "later"}
     receiver.config["evaluations"] = [{"name": "e", "scorers": [SCORERS[0], later]}]
     receiver.start()
@@ -248,7 +248,7 @@ def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiv
 
 @pytest.mark.parametrize("name", ["dies", "later"])
 def test_a_trace_that_ends_the_process_once_is_scored(receiver: Served, name: str) -> None:
-    """By `--drain` as by a start that serves."""
+    """By `--drain` as by a normal start."""
     kind = {"dies": "lethal:dies", "later": "lethal:dies_later"}[name]
     receiver.config["evaluations"] = [{"name": "e", "scorers": [SCORERS[0], {"type": kind, "name": name}]}]
     receiver.start()

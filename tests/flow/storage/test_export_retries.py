@@ -21,7 +21,7 @@ UNSUPPORTED = {"grpc": "UNIMPLEMENTED", "http/protobuf": 404}
 
 @pytest.fixture(params=["grpc", "http/protobuf"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A backend of each protocol, away at first."""
+    """A backend of each protocol that is not running at first."""
     with BACKENDS[request.param]() as running:
         running.protocol = request.param
         running.status = AWAY[request.param]
@@ -52,7 +52,7 @@ def logged(backend: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backend: Any) -> None:
-    """Killed between score and delivery: the endpoint gets every result once."""
+    """Killed between scoring and delivery: the endpoint gets every result once."""
     receiver = served(exporters=exporter(backend))
     receiver.start()
     for trace in range(1, 21):
@@ -68,7 +68,7 @@ def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backe
 
 @pytest.mark.slow
 def test_a_span_of_scores_that_is_sent_twice_is_the_same_span(served: Make, backend: Any) -> None:
-    """Its id comes from its results'."""
+    """Its id is computed from the ids of its results."""
     backend.status = ""
     receiver = served(exporters=exporter(backend, "spans"), evaluations=[{"name": "e", "scorers": [{"type": "tool_errors"}]}])
     ids = []
@@ -101,14 +101,14 @@ def test_clients_get_a_retryable_error_while_an_exporter_is_away_and_not_longer(
 
 
 def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -> None:
-    """One line with the result and the reason, beside the journal; nothing more is tried."""
+    """One line with the result and the reason is written beside the journal, and there is no retry."""
     backend.status = NEVER[backend.protocol]
     receiver = served(exporters=exporter(backend))
     receiver.start()
     assert receiver.post(whole(1, tools=5)) == 200
     path = receiver.storage / "dead_letter.jsonl"
     deadline = time.monotonic() + 10
-    while not any(b"otlp.logs" in segment.read_bytes() for segment in receiver.storage.glob("*.journal")):  # it is noted
+    while not any(b"otlp.logs" in segment.read_bytes() for segment in receiver.storage.glob("*.journal")):  # journaled
         assert time.monotonic() < deadline
         time.sleep(0.02)
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
@@ -120,7 +120,7 @@ def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -
 
 
 def test_one_404_costs_an_endpoint_that_worked_nothing(served: Make, backend: Any) -> None:
-    """Every result arrives: what answers 404 between two successes is a rollout or a proxy."""
+    """Every result arrives: a 404 between two successes comes from a rollout or a proxy."""
     backend.status = ""
     receiver = served(exporters=exporter(backend))
     receiver.start()
@@ -135,7 +135,7 @@ def test_one_404_costs_an_endpoint_that_worked_nothing(served: Make, backend: An
 
 
 def test_what_an_endpoint_accepted_is_known_after_a_kill(served: Make, backend: Any) -> None:
-    """So that a 404 is an outage then, too."""
+    """So a 404 is taken for an outage after the kill, too."""
     backend.status = ""
     receiver = served(exporters=exporter(backend))
     receiver.start()
@@ -157,7 +157,7 @@ def test_what_an_endpoint_accepted_is_known_after_a_kill(served: Make, backend: 
 
 
 def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(served: Make, backend: Any) -> None:
-    """Its results are in the dead-letter file, not in the queue, however short that is; it is asked once a minute."""
+    """Its results go to the dead-letter file and not to the queue, even if that is short; one request a minute is tried."""
     backend.status = UNSUPPORTED[backend.protocol]
     receiver = served(exporters={**exporter(backend), "max_queue": 3})
     receiver.start()

@@ -28,7 +28,7 @@ EVENT = "gen_ai.evaluation.result"
 
 
 class Endpoint:
-    """A backend at an address that stays the same, which can be away."""
+    """A backend that can be down, at an address that stays the same."""
 
     def __init__(self) -> None:
         with socket.socket() as taken:
@@ -38,7 +38,7 @@ class Endpoint:
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """Takes requests in the block."""
+        """Accept requests in the block."""
         got = self.got
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,7 +62,7 @@ class Endpoint:
             thread.join(5)
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Trace, span and number of scores of each span that it took."""
+        """Return trace, span and number of scores of each span that was accepted."""
         return [
             (int.from_bytes(span.trace_id), int.from_bytes(span.span_id), sum(event.name == EVENT for event in span.events))
             for body in tuple(self.got["traces"])
@@ -72,7 +72,7 @@ class Endpoint:
         ]
 
     def wait(self, holds: Callable[[], bool], timeout_s: float = 15.0) -> None:
-        """Until something holds of what it took."""
+        """Wait until `holds` is true."""
         deadline = time.monotonic() + timeout_s
         while not holds():
             assert time.monotonic() < deadline, self.spans()
@@ -93,13 +93,13 @@ def forwarding(served: Make, endpoint: Endpoint, environment: Mapping[str, str] 
 
 
 def all_of(*traces: int) -> Counter[tuple[int, int, int]]:
-    """Every span of whole runs once, and one score on each root."""
+    """Return every span of complete runs once, with one score on each root."""
     return Counter((trace, span, int(span == 1)) for trace in traces for span in range(1, 5))
 
 
 @pytest.mark.parametrize("decision_wait", ["50ms", "1s"])
 def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoint: Endpoint, decision_wait: str) -> None:
-    """Judged before the kill or after it: every span, with the score on its root."""
+    """Evaluated before the kill or after it: every span arrives, with the score on its root."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": decision_wait})
     for trace in (1, 2, 3):
         assert receiver.post(whole(trace)) == 200
@@ -115,7 +115,7 @@ def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoin
 
 @pytest.mark.slow
 def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> None:
-    """Also where the root of a run still waits for its score: it comes alone."""
+    """Even if the root of a run still waits for its score: then the root arrives alone."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": "2s"})
     with endpoint.up():
         assert receiver.post(whole(1)) == 200
@@ -132,7 +132,7 @@ def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> N
 
 
 def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served: Make, endpoint: Endpoint) -> None:
-    """Nothing is called lost, and roots of runs that are undecided do not leave without scores."""
+    """No loss is logged, and roots of undecided runs are not forwarded without scores."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": "1s"})
     assert receiver.post(whole(1)) == 200
     assert receiver.end(signal.SIGTERM) == 0
@@ -146,7 +146,7 @@ def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served:
 
 @pytest.mark.slow
 def test_a_last_stop_passes_everything_on(served: Make, endpoint: Endpoint) -> None:
-    """`--drain` judges what is undecided, and ends when the endpoint has it."""
+    """`--drain` evaluates undecided traces, and ends when everything is forwarded."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": "5s"})
     assert receiver.post(whole(1)) == 200
     receiver.end()
@@ -158,14 +158,14 @@ def test_a_last_stop_passes_everything_on(served: Make, endpoint: Endpoint) -> N
 
 
 def drained(receiver: Served) -> int:
-    """`serve --drain`, to its end; the exit code."""
+    """Run `serve --drain` to its end and return the exit code."""
     command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
     return subprocess.run(command, timeout=30, env=ENVIRONMENT, check=False).returncode
 
 
 @pytest.mark.slow
 def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(served: Make, endpoint: Endpoint) -> None:
-    """They are acknowledged like the others."""
+    """They are acknowledged like evaluated spans."""
     logs, metrics, odd = ExportLogsServiceRequest(), ExportMetricsServiceRequest(), ExportTraceServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "hello"
     metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_int=3)
@@ -187,7 +187,7 @@ def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(served: Make,
 
 
 def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
-    """And not before, though their runs are evaluated and forgotten."""
+    """They stay until then, even if their runs were evaluated and are no longer held."""
     storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
     receiver = forwarding(served, endpoint, traces={"decision_wait": "50ms", "grace_period": "0s"}, storage=storage)
     sent = 0
@@ -205,7 +205,7 @@ def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: 
 
 
 def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
-    """Without scores, once; those of the traces beside it with theirs, at least once, as the process died beside them."""
+    """Its spans arrive once, without scores. Those of other traces arrive with scores, at least once, because of the crash."""
     paths = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)))
     environment = {"PYTHONPATH": paths, "LETHAL_NOTES": str(tmp_path / "asked")}
     evaluations = [{"name": "e", "scorers": [{"type": "lethal:dies", "name": "dies"}]}]
@@ -227,7 +227,7 @@ def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint:
 
 @pytest.mark.slow
 def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, endpoint: Endpoint) -> None:
-    """Whatever was acknowledged arrives, every root with its score; some of it twice."""
+    """Every acknowledged span arrives, each root with its score; some spans twice."""
     receiver = forwarding(
         served, endpoint, traces={"decision_wait": "100ms", "decision_wait_partial": "100ms", "grace_period": "2s"}
     )
@@ -265,7 +265,7 @@ def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, end
 def test_a_run_that_takes_long_keeps_no_segment_and_none_of_its_spans_is_lost(
     served: Make, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    """Its span that waits is written again with the rest of its trace, and arrives once."""
+    """Its held span is compacted with the rest of its trace, and arrives once."""
     storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
     traces = {"decision_wait": "50ms", "grace_period": "0s", "idle_timeout": "60s"}
     receiver = forwarding(served, endpoint, traces=traces, storage=storage)

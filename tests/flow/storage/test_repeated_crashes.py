@@ -16,7 +16,7 @@ TRACE = (1).to_bytes(16)
 
 
 def crash_while_evaluating(lives: Lives, *parts: bytes, scoring: bool = False) -> None:
-    """As the process leaves it that dies in the evaluation of the trace."""
+    """Crash as if in the evaluation of the trace."""
     lives.durable._in_progress.begin(0, key_of_trace(TRACE, parts))
     if scoring:
         lives.durable._in_progress.scoring(0)
@@ -25,7 +25,7 @@ def crash_while_evaluating(lives: Lives, *parts: bytes, scoring: bool = False) -
 
 @pytest.mark.parametrize("scoring", [True, False])
 def test_a_trace_fails_after_two_crashes(tmp_path: Path, caplog: pytest.LogCaptureFixture, scoring: bool):
-    """Once; where it is not known that its runs can be built, no span of it is read."""
+    """Its failed results are exported once. If it is not known that its runs can be built, no span of it is read."""
     lives = Lives(tmp_path)
     lives.send(*RUN)
     for _ in range(2):
@@ -43,7 +43,7 @@ def test_a_trace_fails_after_two_crashes(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_the_next_revision_fails_as_well(tmp_path: Path):
-    """A span that comes late makes no third attempt."""
+    """A late span causes no third attempt."""
     lives = Lives(tmp_path)
     lives.send(*RUN)
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_the_next_revision_fails_as_well(tmp_path: Path):
 
 
 def test_crashes_with_a_success_between_them_do_not_add_up(tmp_path: Path):
-    """It is evaluated each time."""
+    """The trace is evaluated each time."""
     lives = Lives(tmp_path, late="1h")
     for span in range(12, 17):
         lives.send(*RUN, (1, span, 10, "search"))
@@ -68,10 +68,10 @@ def test_crashes_with_a_success_between_them_do_not_add_up(tmp_path: Path):
 def test_a_part_of_a_trace_fails_alone(tmp_path: Path):
     """Other runs of the same trace, whose root never arrives, are scored."""
     lives = Lives(tmp_path)
-    top = (10).to_bytes(8)
+    root = (10).to_bytes(8)
     for _ in range(2):
         lives.send((1, 10, 9999, ""), (1, 11, 10, "search"))
-        crash_while_evaluating(lives, top, scoring=True)
+        crash_while_evaluating(lives, root, scoring=True)
     lives.wait(12)
     lives.send((1, 20, 9999, ""), (1, 21, 20, "search"))
     lives.wait(12)
@@ -80,7 +80,7 @@ def test_a_part_of_a_trace_fails_alone(tmp_path: Path):
 
 
 def test_results_in_the_dead_letter_file_are_not_exported(tmp_path: Path):
-    """They are handed over with the reason, and not again after a crash."""
+    """They are written there with the reason, and not again after a crash."""
     lives = Lives(tmp_path)
     aside: list[Report] = []
 
@@ -105,7 +105,7 @@ def test_results_in_the_dead_letter_file_are_not_exported(tmp_path: Path):
 
 
 def test_traces_that_were_recovered_after_a_crash_are_evaluated_one_by_one(tmp_path: Path):
-    """The results of each are written down before the next one; those that arrive later are not."""
+    """The results of each are journaled before the next is evaluated. Traces that arrive later are evaluated together."""
     lives = Lives(tmp_path)
     for trace in range(1, 6):
         lives.send((trace, 10 * trace, 0, ""), (trace, 10 * trace + 1, 10 * trace, "search"))

@@ -19,7 +19,7 @@ Spans = tuple[tuple[int, int, int, str], ...]
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_crashes_change_no_result(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """Runs one after another below a root that never arrives, late spans, and an agent around two of them at last."""
+    """Consecutive runs below a root that never arrives, late spans, and finally an agent that encloses two of the runs."""
     rng = random.Random(seed)
     steady, crashing = Lives(tmp_path_factory.mktemp("a")), Lives(tmp_path_factory.mktemp("b"))
     batches: list[Spans] = []
@@ -39,7 +39,7 @@ def test_crashes_change_no_result(tmp_path_factory: pytest.TempPathFactory, seed
     for lives in (steady, crashing):
         lives.wait(100)
     outcomes = {run: outcome for run, (outcome, _) in crashing.last().items()}
-    inner = {10, 20}  # which a life that begins anew may not evaluate before they are found to be that
+    inner = {10, 20}  # after a restart these may become inner runs before they are evaluated
     same = {run: outcome for run, (outcome, _) in steady.last().items() if run not in inner}
     assert {run: outcome for run, outcome in outcomes.items() if run not in inner} == same
     assert outcomes[5] == outcomes[30] == outcomes[40] == outcomes[50] == "Scored"
@@ -47,7 +47,7 @@ def test_crashes_change_no_result(tmp_path_factory: pytest.TempPathFactory, seed
 
 
 def test_a_trace_that_never_ends_does_not_fill_the_disk(tmp_path: Path):
-    """Its old requests go, what is kept of it is written again, and a crash changes nothing."""
+    """Its old requests are removed, its kept trees are compacted, and a crash changes no result."""
     lives = Lives(tmp_path, max_size=400_000, segment_bytes=20_000, max_age="2m", max_spans_per_trace=40)
     for run in range(100, 40_000, 100):
         lives.send((1, run, ROOT, ""), (1, run + 1, run, "search"))

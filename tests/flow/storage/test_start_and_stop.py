@@ -18,7 +18,7 @@ Make = Callable[..., Served]
 
 
 def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
-    """SIGTERM leaves what is undecided for the next start, where it is a whole run."""
+    """SIGTERM leaves undecided traces for the next start, which scores complete runs."""
     receiver = served(traces={"decision_wait": "1s"})
     receiver.start()
     assert receiver.post(request((1, 2, 1, "search"))) == 200
@@ -33,7 +33,7 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
 
 @pytest.mark.slow
 def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
-    """`--drain` scores what is undecided as it is, delivers it, and leaves nothing for a next start."""
+    """`--drain` scores undecided traces as they are, delivers the results, and leaves nothing for the next start."""
     receiver = served(traces={"decision_wait": "5s", "decision_wait_partial": "6s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
@@ -47,7 +47,7 @@ def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
 
 
 def test_there_is_nothing_to_drain_without_storage(served: Make) -> None:
-    """One line, exit code 2."""
+    """It ends with one line and exit code 2."""
     receiver = served(storage=None)
     (receiver.folder / "eval.json").write_text("{}")
     done = drain(receiver)
@@ -57,7 +57,7 @@ def test_there_is_nothing_to_drain_without_storage(served: Make) -> None:
 
 
 def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
-    """`serve --drain`, to its end."""
+    """Run `serve --drain` to its end."""
     words = ["serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
     return subprocess.run(
         [sys.executable, "-m", "otel_eval", *words], capture_output=True, text=True, timeout=30, env=ENVIRONMENT
@@ -65,7 +65,7 @@ def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_second_process_is_refused(served: Make) -> None:
-    """One line, exit code 2, and the first one goes on."""
+    """It ends with one line and exit code 2; the first one keeps running."""
     receiver = served()
     receiver.start()
     done = subprocess.run(
@@ -79,7 +79,7 @@ def test_a_second_process_is_refused(served: Make) -> None:
 
 
 def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make) -> None:
-    """Clients get a retryable error; nothing that was accepted is lost, and nothing has to be restarted."""
+    """Clients get a retryable error; nothing that was accepted is lost, and no restart is needed."""
     receiver = served(traces={"decision_wait": "100ms"})
     full = 40_000
     receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY)))
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make
 
 
 def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(served: Make) -> None:
-    """/readyz tells what it waits for."""
+    """`/readyz` shows the reason."""
     receiver = served(traces={"decision_wait": "1s"}, telemetry={"endpoint": "127.0.0.1:0"})
     receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY)))
     trace = 1
@@ -119,7 +119,7 @@ def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_
 
 
 def readiness(address: str) -> str:
-    """The body of /readyz, which has to say that the receiver is ready."""
+    """Return the body of `/readyz`, whose status must be 200."""
     connection = http.client.HTTPConnection(address, timeout=10)
     try:
         connection.request("GET", "/readyz")
@@ -132,7 +132,7 @@ def readiness(address: str) -> str:
 
 @pytest.mark.parametrize("cut", [1, 300])
 def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> None:
-    """What comes before is scored, and the start is not the worse for it."""
+    """Records before that are scored, and the start succeeds."""
     receiver = served(traces={"decision_wait": "500ms"})
     receiver.start()
     for trace in range(1, 4):
@@ -146,7 +146,7 @@ def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> 
 
 
 def test_a_record_that_the_disk_damaged_costs_its_request_alone(served: Make) -> None:
-    """The others are scored."""
+    """The other requests are scored."""
     receiver = served(traces={"decision_wait": "500ms"})
     receiver.start()
     for trace in range(1, 4):

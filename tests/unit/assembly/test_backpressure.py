@@ -23,7 +23,7 @@ def item(trace: int, each: FakeSpan, size: int = SIZE) -> Item:
 
 
 def push(buffer: TraceBuffer, now: float, *items: Item) -> str:
-    """Push the items if the buffer takes them; why it does not."""
+    """Push the items unless the buffer refuses them; return its reason, or ""."""
     why = buffer.refusal(items, now)
     if not why:
         buffer.push_many(items, now)
@@ -40,7 +40,7 @@ def running(trace: int) -> Item:
 
 
 def test_traces_that_are_due_count_as_backlog():
-    """They are refused for although `due` has not been called."""
+    """They lead to refusals even if `due` was not called."""
     buffer = TraceBuffer(LIMITS)
     assert push(buffer, 0, *map(whole, range(6))) == ""
     assert push(buffer, 0.5, whole(6)) == ""
@@ -62,7 +62,7 @@ def test_traces_that_close_soon_are_waited_for_and_not_cut_short():
 
 
 def test_too_many_traces_that_close_soon_are_waited_for_as_well():
-    """The limit of traces is kept like that of bytes."""
+    """The limit on the number of traces works like that on bytes."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=3))
     assert push(buffer, 0, *map(whole, range(3))) == ""
     assert "traces.max_traces" in push(buffer, 0.5, whole(3))
@@ -71,7 +71,7 @@ def test_too_many_traces_that_close_soon_are_waited_for_as_well():
 
 
 def test_the_oldest_trace_that_is_still_running_makes_room():
-    """It could stay open for long; those before it that are due are complete."""
+    """It could stay open for a long time. Older traces that are due close as complete."""
     buffer = TraceBuffer(LIMITS)
     assert push(buffer, 0, *map(whole, range(2)), *map(running, range(2, 9))) == ""
     assert push(buffer, 1, running(9), running(10)) == ""
@@ -83,7 +83,7 @@ def test_the_oldest_trace_that_is_still_running_makes_room():
 
 
 def test_closed_traces_kept_for_late_spans_never_cost_an_open_one_its_room():
-    """They are given up before anything is refused."""
+    """They are evicted before anything is refused."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, 0, *map(whole, range(5)))
     buffer.due(1)
@@ -92,7 +92,7 @@ def test_closed_traces_kept_for_late_spans_never_cost_an_open_one_its_room():
 
 
 def test_what_is_handed_over_at_once_is_bounded_in_bytes():
-    """At least one trace, whatever its size; the journal is given the same ones."""
+    """At least one trace is popped, whatever its size; `close_due` returns the same ones for the journal."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, 0, *map(whole, range(4)))
     assert [each.trace_id for each in buffer.close_due(1, 10, 2000)] == [bytes([0]) * 16, bytes([1]) * 16]
@@ -101,7 +101,7 @@ def test_what_is_handed_over_at_once_is_bounded_in_bytes():
 
 
 def test_a_request_whose_own_traces_exceed_the_limits_is_taken():
-    """Refusing it would not make room for it: what is open belongs to it. The oldest trace closes, its root or not."""
+    """Refusing it would free no memory for it, as the open traces are its own. The oldest closes, with or without its root."""
     buffer = TraceBuffer(LIMITS)
     assert push(buffer, 0, *(item(trace, span(f"c{n}", "r"), SIZE) for trace in (1, 2) for n in range(4))) == ""
     assert push(buffer, 0, *map(whole, (1, 2)), item(1, span("d", "r")), item(2, span("d", "r"))) == ""
@@ -123,7 +123,7 @@ requests = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(requests)
 def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
-    """Whatever comes: one and a half times `max_bytes` and a request, and `overflow` only for traces without a root.
+    """Memory stays within one and a half times `max_bytes` plus a request; only traces without a root close by `overflow`.
 
     A request whose own traces exceed `max_bytes` is left out: it closes the oldest of them.
     """
@@ -147,7 +147,7 @@ def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
 
 
 def test_a_trace_that_never_pauses_is_evaluated_when_it_is_too_old():
-    """Also where each request closes what is due before its spans are pushed."""
+    """Even if every request closes the due traces before its spans are pushed."""
     limits = Limits(decision_wait_s=0.3, decision_wait_partial_s=0.5, idle_s=2.0, max_age_s=2.0, grace_period_s=10.0)
     buffer = TraceBuffer(limits, is_agent=lambda frame: False)
     closed_at = []

@@ -1,4 +1,4 @@
-"""When a trace closes, and what it is called."""
+"""When a trace closes, and with which completeness."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_trace_closes_when_nothing_is_known_to_be_open(spans, when, reason):
 
 
 def test_every_span_starts_the_wait_anew():
-    """A trace settles after its last span, not after its first."""
+    """The wait counts from the last span of the trace, not from its first."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("r"), now=0)
     push(buffer, span("c", "r"), now=0.9)
@@ -60,7 +60,7 @@ def test_every_span_starts_the_wait_anew():
 
 
 def test_a_root_that_arrives_late_ends_the_long_wait():
-    """Children alone wait for idle_timeout; the root's arrival makes it settle."""
+    """Children alone wait for idle_timeout; when the root arrives, the trace closes after `decision_wait_s`."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("c", "r"), now=0)
     assert buffer.due(50) == []
@@ -79,7 +79,7 @@ def test_a_trace_that_never_rests_closes_for_its_age():
 
 
 def test_a_source_that_counts_need_not_wait():
-    """`close` judges at once, by the same evidence."""
+    """`close` closes a trace at once, with the completeness that its parent links give."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("r", "gone", remote=True), span("c", "r"))
     assert [t.reason for t in buffer.close(TRACE, 0)] == [Completeness.REMOTE_PARENT]
@@ -87,7 +87,7 @@ def test_a_source_that_counts_need_not_wait():
 
 
 def test_the_end_closes_everything_in_order_of_arrival():
-    """`drain` says shutdown if told so, else what settling would have said."""
+    """`drain` closes for the given reason, else with the completeness that the wait would have given."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("a"), trace=b"1" * 16)
     push(buffer, span("b", "gone"), trace=b"2" * 16)
@@ -100,7 +100,7 @@ def test_the_end_closes_everything_in_order_of_arrival():
 
 
 def test_log_records_wait_for_their_span():
-    """Content joins its span when that comes; where none comes, the trace closes without spans and was not closed for them."""
+    """A log record joins its span when that arrives. If no span arrives, the trace closes without spans and is not counted."""
     buffer = TraceBuffer(LIMITS)
     frame = ("payload", None)
     buffer.push_logs([(TRACE, b"r", frame, 10), (TRACE, b"r", frame, 10)], 0)

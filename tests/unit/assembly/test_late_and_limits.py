@@ -1,4 +1,4 @@
-"""What spans do that arrive after the evaluation, and what limits do."""
+"""Spans that arrive after the evaluation, and limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = T
 
 
 def test_a_late_span_opens_the_trace_again():
-    """The whole trace comes out once more, with what changed and what was said."""
+    """The whole trace closes once more, with the changed spans and its last evaluations."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     (first,) = buffer.due(1)
@@ -34,7 +34,7 @@ def test_a_late_span_opens_the_trace_again():
 
 
 def test_later_still_is_counted_and_forms_nothing():
-    """After grace_period_s only the id is remembered, and for max_age_s."""
+    """After grace_period_s only a tombstone is left, for max_age_s."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, max_age_s=100))
     push(buffer, span("r"))
     buffer.due(1)
@@ -44,17 +44,17 @@ def test_later_still_is_counted_and_forms_nothing():
 
 
 def test_spans_that_come_before_any_evaluation_join_the_trace():
-    """A closed trace that is not handed over yet is simply taken back."""
+    """A closed trace that was not popped yet opens again."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=1))
     push(buffer, span("r"), trace=b"1" * 16)
-    push(buffer, span("x"), trace=b"2" * 16)  # pushes the first one out
+    push(buffer, span("x"), trace=b"2" * 16)  # closes the first one: overflow
     push(buffer, span("c", "r"), trace=b"1" * 16)
     closed = {t.trace_id[:1]: set(t.frames) for t in buffer.drain(0)}
     assert closed[b"1"] == {b"r", b"c"}
 
 
 def test_of_two_spans_with_one_id_the_greater_counts_whichever_came_first():
-    """Later end, then more attributes, then the greater bytes."""
+    """The one with the later end is kept, then the one with more attributes, then with the greater bytes."""
     versions = [
         span("r", end_ns=1, attributes={"a": 1, "b": 2}),
         span("r", end_ns=2),
@@ -70,7 +70,7 @@ def test_of_two_spans_with_one_id_the_greater_counts_whichever_came_first():
 
 
 def test_a_repeated_span_is_no_change():
-    """The very same span again does not make a revision."""
+    """An identical span that arrives again causes no revision."""
     buffer = TraceBuffer(Limits(decision_wait_s=1))
     push(buffer, span("r"))
     buffer.due(1)
@@ -80,7 +80,7 @@ def test_a_repeated_span_is_no_change():
 
 
 def test_a_trace_over_its_span_limit_closes_at_once_and_says_which_limit():
-    """What comes later is over the limit too and is not kept."""
+    """Spans that arrive later are over the limit too and are dropped."""
     buffer = TraceBuffer(Limits(max_spans_per_trace=2))
     push(buffer, *(span(f"c{n}", "r") for n in range(5)))
     (trace,) = buffer.due(0)
@@ -99,7 +99,7 @@ def test_a_trace_over_its_byte_limit_closes_too():
 
 
 def test_a_trace_over_its_limit_of_log_records_closes_too():
-    """There may be ten for each span of the limit; one that is there already counts once."""
+    """There may be ten for each span of the limit; a duplicate does not count."""
     buffer = TraceBuffer(Limits(max_spans_per_trace=2))
     push(buffer, span("r"))
     records = [(TRACE, b"r", (b"%d" % number, LOG_READER), 10) for number in range(20)]
@@ -112,7 +112,7 @@ def test_a_trace_over_its_limit_of_log_records_closes_too():
 
 
 def test_log_records_that_come_late_do_not_change_what_was_handed_over():
-    """It may be evaluated at this moment."""
+    """The trace may be under evaluation at this moment."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     buffer.push_logs([(TRACE, b"r", (b"1", LOG_READER), 10)], 0)
@@ -136,7 +136,7 @@ def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
 
 
 def test_a_greater_version_of_a_span_counts_against_the_byte_limit_of_its_trace():
-    """Of such a trace nothing is evaluated as if it were whole; a version that is not taken adds nothing."""
+    """Such a trace is not evaluated as if it were complete; a version that is not kept adds no bytes."""
     buffer = TraceBuffer(Limits(max_bytes_per_trace=1000))
     push(buffer, span("r", end_ns=2), size=100)
     push(buffer, span("r", end_ns=1), size=5000)
@@ -147,7 +147,7 @@ def test_a_greater_version_of_a_span_counts_against_the_byte_limit_of_its_trace(
 
 
 def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
-    """Where trees of one trace are evaluated one by one, sizes of single spans are known from one look to the next only."""
+    """While trees of a trace are evaluated separately, the sizes of single spans are known only until the next check."""
     limits = Limits(
         decision_wait_s=1,
         decision_wait_partial_s=1,
@@ -171,7 +171,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
 
 
 def test_evaluated_traces_are_dropped_first_when_room_is_short():
-    """A closed trace is given up before an open one is evaluated early."""
+    """A closed trace is evicted before an open one is evaluated early."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=2))
     push(buffer, span("r"), trace=b"1" * 16)
     buffer.due(1)
@@ -189,7 +189,7 @@ events = st.lists(
         st.integers(-1, 9),  # parent
         st.integers(0, 4000),  # size
         st.floats(0, 20),  # seconds that pass
-        st.booleans(),  # look at what is due
+        st.booleans(),  # whether `due` is called
     ),
     max_size=80,
 )
@@ -236,12 +236,12 @@ def test_order_and_repetition_do_not_change_what_comes_out(order, again):
 
 
 def test_spans_of_a_forgotten_trace_take_no_memory():
-    """Also while the buffer remembers a later time at which the trace would have been looked at, had its root not arrived."""
+    """Even while a later check is scheduled, for which the trace would have waited if its root had not arrived."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, idle_s=300))
     child = span("c", "r")
     held = weakref.ref(child)
     push(buffer, child)
-    assert buffer.due(2) == []  # the root is missing, so the next look is when the trace is idle
+    assert buffer.due(2) == []  # the root is missing, so the next check is when the trace is idle
     push(buffer, span("r"), now=3)
     assert len(buffer.due(4)) == 1
     del child

@@ -1,4 +1,4 @@
-"""Ids that are remembered after everything else of a trace is gone."""
+"""Ids that are held after everything else of a trace was dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ steps = st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 3))
 @settings(max_examples=200, deadline=None)
 @given(steps)
 def test_compacting_changes_nothing_that_can_be_seen(sequence):
-    """With and without it the same ids are held at every instant."""
+    """The same ids are held at every instant, with and without compacting."""
     plain, compacted, now = Tombstones(1000), Tombstones(1000), 0.0
     for number, compact, pause in sequence:
         now += pause
@@ -36,7 +36,7 @@ def test_compacting_changes_nothing_that_can_be_seen(sequence):
 
 
 def test_the_oldest_is_forgotten_first():
-    """Before and after compacting."""
+    """Recent ids as well as compacted ones."""
     stones = Tombstones(2)
     for number in range(3):
         stones.add(of(number), 10 + number)

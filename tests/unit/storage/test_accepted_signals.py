@@ -1,4 +1,4 @@
-"""What endpoints have accepted, over restarts."""
+"""The signals that endpoints have accepted, kept over restarts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otel_eval.storage.directory import AcceptedSignals, DirectoryLock
 
 
 def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:
-    """And nothing else is."""
+    """No other signal is known."""
     claim = DirectoryLock(tmp_path)
     for key in ("otlp.logs a", "otlp.spans a", "otlp.logs a"):
         AcceptedSignals(claim).add(key)
@@ -21,7 +21,7 @@ def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1, null]", b"\xff"])
 def test_a_file_that_cannot_be_read_holds_nothing(tmp_path: Path, content: bytes) -> None:
-    """It is written anew."""
+    """It is replaced."""
     claim = DirectoryLock(tmp_path)
     (tmp_path / "accepted.json").write_bytes(content)
     known = AcceptedSignals(claim)
@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_read_holds_nothing(tmp_path: Path, content: bytes
 
 
 def test_a_directory_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The process goes on knowing it."""
+    """The running process still knows the signal."""
     claim = DirectoryLock(tmp_path)
     (tmp_path / "accepted.new").mkdir()
     known = AcceptedSignals(claim)
@@ -43,7 +43,7 @@ def test_a_directory_that_cannot_be_written_costs_a_warning(tmp_path: Path, capl
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
-    """Endpoints that were configured once do not add up for ever."""
+    """Endpoints that were configured once do not accumulate."""
     claim = DirectoryLock(tmp_path)
     known = AcceptedSignals(claim)
     for number in range(150):

@@ -21,7 +21,7 @@ ONE, TWO = key_of_trace(b"1" * 16), key_of_trace(b"2" * 16)
 
 @contextmanager
 def opened(path: Path, *, stop: bool = True) -> Iterator[InProgress]:
-    """The evaluations in progress; without `stop` the process seems to have died."""
+    """Open the evaluations in progress; without `stop` the next start sees a crash."""
     claim = DirectoryLock(path)
     found = InProgress(claim, sync=True)
     try:
@@ -33,7 +33,7 @@ def opened(path: Path, *, stop: bool = True) -> Iterator[InProgress]:
 
 
 def crash(path: Path, *keys: bytes, scoring: bool = False) -> None:
-    """Be in the middle of these, and die."""
+    """Crash while these are being evaluated."""
     with opened(path, stop=False) as found:
         found.recover(lambda _: True)
         for slot, key in enumerate(keys):
@@ -43,7 +43,7 @@ def crash(path: Path, *keys: bytes, scoring: bool = False) -> None:
 
 
 def test_crashes_are_counted_for_what_was_in_progress(tmp_path: Path):
-    """What had ended before, and what is not needed any more, is not."""
+    """Evaluations that had ended, and those that are no longer needed, are not counted."""
     crash(tmp_path, ONE)
     with opened(tmp_path, stop=False) as found:
         assert found.crashed
@@ -64,11 +64,11 @@ def test_crashes_are_counted_for_what_was_in_progress(tmp_path: Path):
 
 
 def test_one_crash_is_counted_once_however_often_the_start_is_cut_short(tmp_path: Path):
-    """Before and after the crash was counted."""
+    """Both before and after the crash was counted."""
     crash(tmp_path, ONE)
     for stop in (False, True, False):
         with opened(tmp_path, stop=stop):
-            """It dies, or cannot start, while the journal is read."""
+            """The process dies, or cannot start, while the journal is read."""
     for _ in range(3):
         with opened(tmp_path, stop=False) as found:
             found.recover(lambda _: True)
@@ -76,7 +76,7 @@ def test_one_crash_is_counted_once_however_often_the_start_is_cut_short(tmp_path
 
 
 def test_an_end_that_was_asked_for_is_no_crash(tmp_path: Path):
-    """However the process ends after that, with whatever in progress."""
+    """Whatever is in progress, and however the process ends after the request to stop."""
     with opened(tmp_path, stop=False) as found:
         found.recover(lambda _: True)
         found.begin(0, ONE)
@@ -89,7 +89,7 @@ def test_an_end_that_was_asked_for_is_no_crash(tmp_path: Path):
 
 
 def test_what_was_evaluated_without_a_crash_is_not_suspected_any_more(tmp_path: Path):
-    """Also after the next start."""
+    """Its count stays removed after the next start."""
     crash(tmp_path, ONE, TWO)
     with opened(tmp_path) as found:
         found.recover(lambda _: True)
@@ -100,7 +100,7 @@ def test_what_was_evaluated_without_a_crash_is_not_suspected_any_more(tmp_path: 
 
 
 def test_a_crash_before_a_reboot_is_reported(tmp_path: Path):
-    """And no other one, nor a stop."""
+    """A crash without a reboot is not, nor is a stop."""
     crash(tmp_path, ONE)
     with opened(tmp_path, stop=False) as found:
         assert (found.crashed, found.rebooted) == (True, False)
@@ -116,7 +116,7 @@ def test_a_crash_before_a_reboot_is_reported(tmp_path: Path):
 
 
 def test_parts_of_a_trace_are_counted_apart():
-    """And the same parts alike."""
+    """Equal parts have equal keys."""
     keys = [key_of_trace(b"1" * 16, parts) for parts in ((), (b"a" * 8,), (b"b" * 8,), (b"a" * 8, b"b" * 8))]
     assert len(set(keys)) == 4
     assert all(key[:16] == b"1" * 16 and len(key) == 24 for key in keys)
@@ -137,7 +137,7 @@ def test_every_slot_is_counted_and_the_newest_counts_are_kept(tmp_path: Path):
 
 @pytest.mark.parametrize("data", [b"", b"oe-eval1", b"\xff" * 16384, os.urandom(16384), os.urandom(50_000)])
 def test_a_file_that_is_damaged_is_begun_anew(tmp_path: Path, data: bytes):
-    """Nothing is counted, nothing raises."""
+    """Its counts are lost, and nothing raises."""
     (tmp_path / "evaluating").write_bytes(data)
     with opened(tmp_path, stop=False) as found:
         assert not found.crashed or data.startswith(b"oe-eval1")
@@ -148,7 +148,7 @@ def test_a_file_that_is_damaged_is_begun_anew(tmp_path: Path, data: bytes):
 
 
 def test_a_disk_without_room_for_the_file_does_not_stop_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """Then crashes are not counted, and that is logged."""
+    """Crashes are then not counted, which is logged."""
     (tmp_path / "evaluating").mkdir()
     with opened(tmp_path) as found:
         found.recover(lambda _: True)
@@ -159,7 +159,7 @@ def test_a_disk_without_room_for_the_file_does_not_stop_the_start(tmp_path: Path
 
 
 def test_a_real_process_that_is_killed_leaves_what_it_was_doing(tmp_path: Path):
-    """Without any sync."""
+    """No sync is needed for that."""
     program = f"""
 import os, signal
 from pathlib import Path

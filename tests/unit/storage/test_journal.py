@@ -1,4 +1,4 @@
-"""The journal on a real disk: it begins where it ended, shares syncs, and outlives a disk that is full."""
+"""The journal on a real disk: it continues where it ended, shares syncs, and survives a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from otel_eval.storage.journal import StorageFull
 
 
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
-    """Over several segments, in order, and what is written then comes after it."""
+    """In order over several segments; records that are appended later follow."""
     rows = [(number % 5, bytes([number]) * number * 10) for number in range(40)]
     for part in (rows[:25], rows[25:]):
         with journal(tmp_path, segment_bytes=1000) as opened:
@@ -33,7 +33,7 @@ def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
 
 @pytest.mark.parametrize("cut", range(1, 60, 3))
 def test_a_torn_end_is_cut_and_written_over(tmp_path: Path, cut: int):
-    """The torn record is gone, those before it are not, and the file ends where they end."""
+    """The torn record is dropped and the records before it are kept; the file is cut at their end."""
     with journal(tmp_path) as opened:
         for payload in (b"one", b"two" * 20):
             opened.append(1, [payload])
@@ -49,7 +49,7 @@ def test_a_torn_end_is_cut_and_written_over(tmp_path: Path, cut: int):
 
 
 def test_a_damaged_record_is_counted_and_the_others_are_read(tmp_path: Path):
-    """In the middle of a segment, and at the end of one that is not the last."""
+    """The record is in the middle of a segment, or at the end of one that is not the last."""
     for payloads in ((b"a", b"bbb", b"c"), (b"d",)):
         with journal(tmp_path) as opened:
             for payload in payloads:
@@ -65,7 +65,7 @@ def test_a_damaged_record_is_counted_and_the_others_are_read(tmp_path: Path):
 
 @pytest.mark.parametrize("left", [b"", b"oe-", bytes(100)])
 def test_a_segment_that_was_never_begun_is_no_harm(tmp_path: Path, left: bytes):
-    """A crash while it was made."""
+    """Left by a crash while the segment was created."""
     with journal(tmp_path) as opened:
         opened.append(1, [b"a"])
     (tmp_path / "0000000002.journal").write_bytes(left)
@@ -77,7 +77,7 @@ def test_a_segment_that_was_never_begun_is_no_harm(tmp_path: Path, left: bytes):
 
 
 def test_beyond_the_limit_only_what_is_bounded_is_refused(tmp_path: Path):
-    """What was decided can always be written, so that room comes back."""
+    """Decisions can always be written, so that space becomes free again."""
     with journal(tmp_path, max_bytes=400, segment_bytes=100) as opened:
         opened.append(1, [bytes(200)], bounded=True)
         with pytest.raises(StorageFull):
@@ -88,7 +88,7 @@ def test_beyond_the_limit_only_what_is_bounded_is_refused(tmp_path: Path):
 
 
 def test_many_who_wait_share_a_sync(tmp_path: Path):
-    """Each is told only after its record is on the disk; together they take fewer syncs than one each."""
+    """Each `commit` returns only after its record is on the disk; together they need less than one sync each."""
     with journal(tmp_path) as opened:
         begin = threading.Barrier(8)
 
@@ -108,7 +108,7 @@ def test_many_who_wait_share_a_sync(tmp_path: Path):
 
 
 def test_a_second_process_is_refused_in_one_line(tmp_path: Path):
-    """As long as the first one lives, however it ends."""
+    """While the first one runs; any end of it releases the lock."""
     script = (
         "from otel_eval.storage.directory import DirectoryLock as Lock\n"
         f"held = Lock({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
@@ -123,14 +123,14 @@ def test_a_second_process_is_refused_in_one_line(tmp_path: Path):
 
 
 def test_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path):
-    """A file is in its place."""
+    """The path is that of a file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"storage\.directory: .* cannot be used"):
         DirectoryLock(tmp_path / "file")
 
 
 def test_a_disk_that_is_full_leaves_what_was_written_and_takes_more_when_there_is_room(tmp_path: Path):
-    """Nothing of the refused record is found again. The limit of this process' files plays the disk."""
+    """No part of the refused record is read again. The limit on this process' file size stands for the full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with journal(tmp_path) as opened:
         opened.append(1, [bytes(1000)])
@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_leaves_what_was_written_and_takes_more_when_there_i
 
 
 class _Disk:
-    """Syncs that fail when they are told to."""
+    """A disk whose syncs fail on request."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -161,7 +161,7 @@ class _Disk:
 
 
 def test_a_sync_that_fails_is_reported_and_the_next_record_begins_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The kernel may have dropped what was not on the disk: those who wait must send it again."""
+    """The kernel may have dropped what was not on the disk: waiting clients get an error and send it again."""
     disk = _Disk()
     monkeypatch.setattr(os, "fdatasync", disk)
     with journal(tmp_path) as opened:

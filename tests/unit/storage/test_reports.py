@@ -1,4 +1,4 @@
-"""Reports on disk: what comes back is what was written, of this version and of those before."""
+"""Reports on disk: what is read is what was written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPORT = Report(
 
 
 def test_a_report_read_again_gives_the_same_lines() -> None:
-    """Who evaluated and when are kept, so a result that is delivered after a crash is the one that was made before it."""
+    """Evaluator and time are kept, so a result that is delivered after a crash is equal to the one before it."""
     again = report_from_json(json.loads(json.dumps(report_to_json(REPORT))))
     assert list(rows_of(again)) == list(rows_of(REPORT))
     assert again.stamp == REPORT.stamp
@@ -53,7 +53,7 @@ def test_a_report_read_again_gives_the_same_lines() -> None:
 
 
 def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:
-    """And since when; another directory is another evaluator."""
+    """Identity and start time are kept; another directory has another evaluator."""
     first = _identity(tmp_path / "a", 5)
     assert first.since_ns == 5
     assert _identity(tmp_path / "a", 9) == first
@@ -62,7 +62,7 @@ def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"evaluator": ""}', b'{"evaluator": 1, "since_ns": 2}'])
 def test_an_unreadable_identity_is_replaced(tmp_path: Path, content: bytes) -> None:
-    """By one that the next start finds."""
+    """The next start finds the new identity."""
     (tmp_path / "evaluator.json").write_bytes(content)
     found = _identity(tmp_path, 5)
     assert found.evaluator
@@ -70,7 +70,7 @@ def test_an_unreadable_identity_is_replaced(tmp_path: Path, content: bytes) -> N
 
 
 def test_an_identity_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """In one line with the file and a remedy."""
+    """The error is one line with the file and a remedy."""
     (tmp_path / "evaluator.new").mkdir()
     with pytest.raises(ConfigError, match=r"storage\.directory: '.*evaluator\.json' cannot be written \(.*\); make room"):
         _identity(tmp_path, 5)

@@ -1,4 +1,4 @@
-"""The files of the journal: what is found after a kill, and what stands where a file of the journal will be."""
+"""The files of the journal after a kill, and other files that are in their place."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ segment_journal = partial(journal, segment_bytes=SEGMENT)
 
 
 def fill(opened: Journal, segments: int, payload: bytes = RECORD) -> None:
-    """Append until so many segments are finished."""
+    """Append until this number of segments is finished."""
     while len(opened.finished) < segments:
         opened.commit(opened.append(1, [payload])[0])
 
 
 def test_a_segment_without_a_head_is_counted_as_damaged_and_left_as_it_is(tmp_path: Path):
-    """Segments get their names after their heads are on the disk, so no crash does that."""
+    """Segments get their names after their headers are on the disk, so no crash leaves such a file."""
     with segment_journal(tmp_path) as opened:
         opened.append(1, [b"a"])
     (path,) = tmp_path.glob("*.journal")
@@ -65,7 +65,7 @@ while True:
 
 
 def test_kills_at_any_moment_leave_every_record_that_was_acknowledged(tmp_path: Path):
-    """Of the segments that are still there; each record once, in order."""
+    """Every acknowledged record of the remaining segments is read once, in order."""
     rng = random.Random(5)
     number = 0
     for _ in range(8):
@@ -91,7 +91,7 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, _link], ids=["directory", "pipe", "link"])
 def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Path, plant: Any) -> None:
-    """In one line: a pipe would be waited for, and a link may lead to a file of another program."""
+    """With an error of one line: opening a pipe would block, and a link may lead to a file of another program."""
     with segment_journal(tmp_path / "kept") as opened:
         fill(opened, 1)
     plant(tmp_path / "kept" / "0000000009.journal")
@@ -103,7 +103,7 @@ def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Pa
 
 
 def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
-    """One that has the last of all names too, after which there is no next."""
+    """Even a file with the greatest possible number, after which there would be no next one."""
     names = ["README", "1.journal", "a.journal", "9999999999.journal", "lost+found"]
     with segment_journal(tmp_path / "kept") as opened:
         for name in names:
@@ -118,7 +118,7 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plant", [os.mkfifo, _link], ids=["pipe", "link"])
 def test_a_link_where_a_segment_will_be_leads_nowhere(tmp_path: Path, plant: Any) -> None:
-    """A file takes its place; what the link names is as it was."""
+    """The link is replaced with a file, and its target is unchanged."""
     (tmp_path / "precious").write_bytes(b"theirs")
     with segment_journal(tmp_path / "kept") as opened:
         plant(tmp_path / "kept" / "0000000001.new")
@@ -128,7 +128,7 @@ def test_a_link_where_a_segment_will_be_leads_nowhere(tmp_path: Path, plant: Any
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """It would make a file where another program may need one."""
+    """Following the link would create a file in a place of another program."""
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"^storage\.directory"):

@@ -1,4 +1,4 @@
-"""Segments as bytes: what was written comes out again, whatever happened to the end and the middle."""
+"""Segments as bytes: sound records are read, whatever is damaged behind or between them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:
 
 @given(RECORDS)
 def test_what_was_written_is_read(records: list[tuple[int, bytes]]):
-    """In order, and nothing is called damaged."""
+    """In order, and no damage is reported."""
     data = written(records)
     assert read(data) == (records, Damage(0, len(data)))
 
 
 @given(RECORDS, st.data())
 def test_a_cut_anywhere_leaves_a_beginning(records: list[tuple[int, bytes]], data: st.DataObject):
-    """What a crash left is a row of whole records from the first on, and the place to go on from."""
+    """After a crash the first records are read completely, and the offset to continue from is known."""
     whole = written(records)
     left = whole[: data.draw(st.integers(0, len(whole)))]
     found, damage = read(left)
@@ -45,7 +45,7 @@ def test_a_cut_anywhere_leaves_a_beginning(records: list[tuple[int, bytes]], dat
 
 @pytest.mark.parametrize("at", range(HEAD_BYTES, HEAD_BYTES + 2 * RECORD_BYTES + len(b"first") + len(b"second" * 3)))
 def test_a_flipped_bit_costs_its_record_alone(at: int):
-    """In the head of a record or in its payload."""
+    """The bit is in the header of a record or in its payload."""
     records = [(1, b"first"), (2, b"second" * 3), (3, b"third")]
     data = bytearray(written(records))
     data[at] ^= 0x10
@@ -57,7 +57,7 @@ def test_a_flipped_bit_costs_its_record_alone(at: int):
 
 @given(RECORDS, st.binary(max_size=300))
 def test_noise_behind_the_records_changes_nothing(records: list[tuple[int, bytes]], noise: bytes):
-    """Zeros of a file that grew before it was filled, or anything else."""
+    """Zeros of a file that grew before it was written, or any other bytes."""
     whole = written(records)
     assert read(whole + noise) == (records, Damage(0, len(whole), len(noise)))
 
@@ -65,7 +65,7 @@ def test_noise_behind_the_records_changes_nothing(records: list[tuple[int, bytes
 @pytest.mark.parametrize("at", range(HEAD_BYTES))
 @pytest.mark.parametrize("bit", [0, 7])
 def test_a_flipped_bit_in_the_head_of_a_segment_costs_nothing(at: int, bit: int):
-    """The head is there twice."""
+    """The header is written twice."""
     records = [(1, b"first"), (2, b"second" * 3)]
     data = bytearray(written(records))
     data[at] ^= 1 << bit
@@ -73,7 +73,7 @@ def test_a_flipped_bit_in_the_head_of_a_segment_costs_nothing(at: int, bit: int)
 
 
 def test_millions_of_bytes_of_older_records_take_no_time():
-    """They are not looked at one by one: no record of this segment begins as they do."""
+    """They are skipped without a check of each: the records of this segment begin with another magic."""
     former = written([(1, b"x")] * 400_000, salt=b"former00")
     data = written([(1, b"a"), (2, b"b")])
     began = time.process_time()
@@ -82,7 +82,7 @@ def test_millions_of_bytes_of_older_records_take_no_time():
 
 
 def test_records_of_another_segment_are_no_records():
-    """Nor are those that a sender writes into an attribute: the salt is not known."""
+    """Nor are records that a client writes into an attribute, because it does not know the salt."""
     inside = written([(7, b"planted")], salt=b"a guess.")[HEAD_BYTES:]
     data = bytearray(written([(1, b"a"), (1, inside), (1, b"b")]))
     data[HEAD_BYTES + RECORD_BYTES + 1] ^= 0xFF  # so that the next record has to be looked for

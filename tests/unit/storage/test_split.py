@@ -11,7 +11,7 @@ from otel_eval.storage.directory import claim_split, directories_of, release_spl
 
 
 def test_another_number_of_workers_is_refused(tmp_path: Path):
-    """With the number that the directory is for, and what to do."""
+    """The error names the number of workers of the directory, and a remedy."""
     claim_split(tmp_path, 3)
     claim_split(tmp_path, 3)
     for other in (1, 2):
@@ -20,7 +20,7 @@ def test_another_number_of_workers_is_refused(tmp_path: Path):
 
 
 def test_a_directory_of_one_process_is_refused_to_several(tmp_path: Path):
-    """One process leaves no note, only its journal."""
+    """One process leaves no file with the number of workers, only its journal."""
     claim_split(tmp_path, 1)
     (tmp_path / "0000000001.journal").touch()
     claim_split(tmp_path, 1)
@@ -29,7 +29,7 @@ def test_a_directory_of_one_process_is_refused_to_several(tmp_path: Path):
 
 
 def test_a_drained_directory_is_free(tmp_path: Path):
-    """Until it is used again, by whatever number."""
+    """Any number of workers can use it next."""
     claim_split(tmp_path, 3)
     (tmp_path / "0000000001.journal").touch()
     assert directories_of(tmp_path) == [worker_directory(tmp_path, number) for number in (1, 2, 3)]
@@ -41,7 +41,7 @@ def test_a_drained_directory_is_free(tmp_path: Path):
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path):
-    """A file stands where it should be."""
+    """The path is that of a file."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"storage\.directory: .*file.* cannot be written"):
         claim_split(tmp_path / "file", 2)
