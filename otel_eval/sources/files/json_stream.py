@@ -1,8 +1,8 @@
-"""JSON documents of traces, distinguished by their keys: OTLP, Tempo and Jaeger, of any size.
+"""Read JSON documents of traces of any size. Their keys show whether they are OTLP, Tempo or Jaeger.
 
-A text is read a few hundred spans at a time, by a cursor that holds a part of it. In the documents of every known writer, what a
-group holds for all its spans comes before them. Of a group in another order all is held at once. Each group is read by itself, so
-that a broken one does not cost the others.
+A cursor holds a part of the text, and a few hundred spans are decoded at a time. Every known writer puts what the spans of a
+group share (resource, scope) before the spans; a group in another order is held in memory as a whole. Each group is read
+separately, so that the others can be used if one is broken.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _GROUPS: Final = {
     **dict.fromkeys(("resourceSpans", "resource_spans", "batches"), "resourceSpans"),
     **dict.fromkeys(("resourceLogs", "resource_logs"), "resourceLogs"),
 }
-"""Keys of lists of groups, and what OTLP/JSON calls them."""
+"""The keys of lists of groups, and the name of each in OTLP/JSON."""
 
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
 Read = Callable[[Notify], Iterator[SpanBatch]]
-"""Reads what is at a cursor."""
+"""Reads the value at a cursor; its argument receives the problems."""
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
-_NEAR: Final = 16  # characters from the end: an error there may come from a value that is not all here yet
+_NEAR: Final = 16  # characters: an error this close to the end of the text may come from a value that is not read completely
 _MARK: Final = "\ufeff"
 
 
 class BrokenJson(InputError):
-    """The text is no JSON from some place on. What came before it can be used."""
+    """The text is not JSON from some place on. What came before it can be used."""
 
 
 def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
@@ -46,7 +46,7 @@ def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[
 
 
 def _usable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBatch]:
-    """The batches up to one that cannot be used, which is reported: parts beside this one are still read."""
+    """Yield batches until one cannot be used, which is reported and not raised, so that the parts after it are still read."""
     try:
         yield from batches
     except BrokenJson:
@@ -68,7 +68,9 @@ def _frame_jaeger(trace: Any) -> Iterator[SpanBatch]:
 
 
 class Cursor:
-    """A place in a JSON text, which comes in pieces. After a key or an element its value is read before the next one.
+    """A position in a JSON text that is read in pieces.
+
+    After each key of `members` and each number of `elements` the caller reads the value before it asks for the next.
 
     Args:
         pieces: the text.
@@ -86,7 +88,7 @@ class Cursor:
         self._at = len(_MARK) if self._text.startswith(_MARK) else 0
 
     def peek(self) -> str:
-        """The next character that is not blank; "" at the end."""
+        """Return the next character that is not blank; "" at the end."""
         while True:
             self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
@@ -95,10 +97,10 @@ class Cursor:
                 return ""
 
     def value(self) -> Any:
-        """The value here, decoded.
+        """Decode the value at this position.
 
         Raises:
-            BrokenJson: there is none.
+            BrokenJson: there is no valid value.
         """
         self.peek()
         while True:
@@ -120,7 +122,7 @@ class Cursor:
                 return value
 
     def members(self) -> Iterator[str]:
-        """The keys of the object here, each before its value."""
+        """Yield the keys of the object at this position, each before its value."""
         for _ in self._inside("{", "}"):
             if self.peek() != '"':
                 raise self._broken("Expecting property name enclosed in double quotes")
@@ -129,7 +131,7 @@ class Cursor:
             yield key
 
     def elements(self) -> Iterator[int]:
-        """The numbers of the elements of the list here, each before the element."""
+        """Yield the numbers of the elements of the list at this position, each before its element."""
         return self._inside("[", "]")
 
     def _inside(self, begin: str, end: str) -> Iterator[int]:
@@ -148,14 +150,14 @@ class Cursor:
         self._at += 1
 
     def _broken(self, message: str) -> BrokenJson:
-        """An error at this place."""
+        """Return an error that names this position."""
         before = self._text[: self._at]
         lines = before.count("\n")
         column = len(before) - before.rfind("\n") if lines else self._column + len(before) + 1
         return BrokenJson(f"line {self._line + lines}, column {column}: not JSON: {message}")
 
     def _more(self) -> bool:
-        """Read on, and forget what was passed; False at the end."""
+        """Read more of the text and drop what was parsed; False at the end."""
         if self._ended:
             return False
         passed, rest = self._text[: self._at], self._text[self._at :]
@@ -168,7 +170,7 @@ class Cursor:
         for piece in self._pieces:
             pieces.append(piece)
             size += len(piece)
-            if size >= len(rest):  # as much again, so that a long value is not scanned too often
+            if size >= len(rest):  # at least as much as is left to parse, so that a long value is not scanned too often
                 break
         self._ended = not pieces
         try:
@@ -181,18 +183,18 @@ class Cursor:
 _AT_ONCE: Final = 512  # spans, or log records
 _DEEPEST: Final = 8  # lists and wrappers around a document
 _LEVELS: Final = ((SCOPES, ("resource",)), (MEMBERS, ("scope", "instrumentationLibrary")))
-"""Of a group, and of a scope in it: keys of its list, and of what its spans or log records share, which usually comes first."""
+"""Of a group, and of a scope in it: the keys of its list, and the keys of what its spans share, which usually come first."""
 
 Frame = Callable[[Any], Iterator[SpanBatch]]
-"""The spans or log records of a group, or of a scope in one that is known."""
+"""Reads the spans or log records of a group, or of a scope if it is bound to the scope's group."""
 
 
 def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
-    """What the text holds: one document, or several one after another.
+    """Yield the spans and log records of a text: of one document, or of several one after another.
 
     Raises:
-        BrokenJson: the text breaks off, or is no JSON; after what came before.
-        InputError: the first document is none of traces.
+        BrokenJson: the text is cut or not JSON; raised after the batches before that place.
+        InputError: the first document is not one of traces or logs.
     """
     yield from _document(cursor, on_problem, 0)
     while cursor.peek():
@@ -200,7 +202,7 @@ def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
 
 
 def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
-    """The document here. All of it is passed before it is found to be none of traces."""
+    """Read the document at this position; it is parsed to its end before `InputError` is raised because it has no traces."""
     first = cursor.peek()
     if first == "[" and depth < _DEEPEST:
         yield from _each("", cursor, lambda inside: _document(cursor, inside, depth + 1), on_problem)
@@ -232,7 +234,7 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
 
 
 def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
-    """A document that has no list of groups: a trace of Jaeger by itself, or metrics."""
+    """Read a document without a list of groups: a single Jaeger trace, or metrics, which are ignored; others are refused."""
     if isinstance(document.get("spans"), list) and "traceID" in document:
         yield from _frame_jaeger(document)
     elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
@@ -242,7 +244,7 @@ def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
 
 
 def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> Iterator[SpanBatch]:
-    """The spans or log records of one resource, or of one scope, some at a time."""
+    """Yield the spans or log records of one resource, or of one scope, in batches."""
     group: Any = {}
     if cursor.peek() != "{":
         yield from _usable(frame(cursor.value()), on_problem)
@@ -264,7 +266,7 @@ def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> 
 
 
 def _some(cursor: Cursor) -> Iterator[list[Any]]:
-    """The elements of the list here, some at a time; all that come before the text breaks off."""
+    """Yield the elements of the list at this position in chunks; if the text is broken, first all that come before."""
     some: list[Any] = []
     try:
         for _ in cursor.elements():
