@@ -1,4 +1,4 @@
-"""One partition: its records become spans of a pipeline with a clock of its own, and what is finished moves its watermark."""
+"""Process one partition: pass the spans of its records to a pipeline, measure record time, and advance its watermark."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _WHY: Final = {
 
 
 class RecordClock:
-    """Seconds, which never go back: the greatest record time, and from there on the time in which nothing arrived.
+    """A monotonic clock: the greatest record time, plus the time since then in which no record could be read.
 
-    A reader that is behind, was paused or begins again closes traces where the former reader closed them, however fast it reads.
-    A partition at whose end nothing arrives must not keep its last traces open: there wall time counts. Of a long gap
-    between two looks only half a second does, because a process that was stopped does not know what arrived meanwhile.
+    A reader that lags, was paused or was restarted closes traces at the same records as the reader before it, however fast it
+    reads. At the end of a partition wall time counts, so that its last traces are closed if no more records arrive. At most half
+    a second counts between two polls: a process that was suspended does not know what arrived meanwhile.
 
     Args:
-        wall: Unix seconds. Record times beyond it are wrong and count as now.
+        wall: returns Unix seconds. Record times after it are wrong and count as now.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
@@ -47,24 +47,24 @@ class RecordClock:
         self._now_s = 0.0
 
     def record(self, time_s: float) -> float:
-        """A record of this time was read; its time as far as it can be."""
+        """Advance to the time of a record; return that time, or a plausible one if it is missing or in the future."""
         time_s = min(time_s, self._wall()) if time_s > 0 else self._now_s or self._wall()
         self._now_s = max(self._now_s, time_s)
         return time_s
 
     def idle(self, elapsed_s: float) -> None:
-        """For so long nothing arrived although all that there was had been read."""
+        """Advance by a time in which no record could be read: by half a second at most, and never beyond wall time."""
         if self._now_s:
             self._now_s = max(self._now_s, min(self._now_s + min(elapsed_s, _LONGEST_IDLE_S), self._wall()))
 
     def __call__(self) -> float:
-        """The seconds; 0 before the first record."""
+        """Return the time in Unix seconds; 0 before the first record."""
         return self._now_s
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all partitions of a topic share."""
+    """Settings and objects that all partitions of a topic share."""
 
     topic: str
     reader: RecordReader
@@ -78,16 +78,16 @@ class Services:
 
 
 PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
-"""Makes the pipeline of a partition: the evaluator that its results name, since when its spans are all read in Unix seconds, the
-clock that measures its waits, and what takes the ids of evaluated traces."""
+"""Makes the pipeline of a partition from the evaluator that its results name, the time since which all its spans are read (Unix
+seconds), the clock that measures its waits, and a function that is called with the id of each evaluated trace."""
 
 
 class Partition:
-    """A partition that this process owns. For one thread.
+    """A partition that this process owns. Used by one thread.
 
     Args:
-        number: of the partition.
-        evaluator: the id that its results carry; the same for every owner.
+        number: the number of the partition.
+        evaluator: the id in its results; the same for every owner.
         start: where its reading begins.
         pipeline: makes the pipeline of its spans.
     """
@@ -99,33 +99,33 @@ class Partition:
         self.watermark: Final = Watermark(start.low)
         self.margin: Final = Margin(services.margin_s, start.margin)
         self.pipeline: Final = pipeline(evaluator, start.since_s, self.clock, self._evaluated)
-        self.waiting: Final[deque[TopicRecord]] = deque()  # read from the topic and not taken
-        self.expected = start.margin  # the offset of the next record that comes, unless offsets are left out
+        self.waiting: Final[deque[TopicRecord]] = deque()  # fetched from the topic and not processed
+        self.expected = start.margin  # the offset of the next record, unless the log has gaps
         self.is_at_end = self.is_paused = False
-        self.is_refused = self.is_blocked = False  # for want of room; because a dead letter cannot be written
+        self.is_refused = self.is_blocked = False  # by a limit of the pipeline; by a dead letter that cannot be written
         self.committed: tuple[int, int] | None = None
         self._start, self._services = start, services
-        # Before the start: time of the last record, offset of the first.
+        # Traces that former owners finished: time of the last record, offset of the first.
         self._finished = OrderedDict[bytes, tuple[float, int]]()
         self._undelivered: set[bytes] = set()
 
     # ------------------------------------------------------------------ in
 
     def take(self, records: Sequence[TopicRecord] = ()) -> None:
-        """Take records in their order; from the first for which there is no room on, they wait."""
+        """Queue records, and process the queue in order up to the first record that is refused or blocked."""
         self.hold(records)
         self.is_refused = self.is_blocked = False
         while self.waiting and not (self.is_refused or self.is_blocked):
             self._read_together(self._next())
 
     def hold(self, records: Sequence[TopicRecord]) -> None:
-        """Have records wait."""
+        """Queue records."""
         self.waiting.extend(records)
         if records:
             self.is_at_end, self.expected = False, records[-1].offset + 1
 
     def _next(self) -> list[TopicRecord]:
-        """The records that are read together: those of a tenth of a second, all before the start or all behind it."""
+        """Return the next records to read together: at most a tenth of a second, and all before the start or none."""
         first, low = self.waiting[0], self._start.low
 
         def belongs(record: TopicRecord) -> bool:
@@ -134,7 +134,7 @@ class Partition:
         return list(takewhile(belongs, islice(self.waiting, _MOST_RECORDS)))
 
     def _read_together(self, records: list[TopicRecord]) -> None:
-        """Push these records, or note their trace ids if they are before the start; they go on waiting if the push is refused."""
+        """Push these records, or note their trace ids if they are before the start; they stay queued if the push is refused."""
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:  # these belong to finished traces
             self._services.counters.add("kafka.records_reread", len(records))
@@ -152,7 +152,7 @@ class Partition:
             self.waiting.popleft()
 
     def _remember(self, record: TopicRecord) -> int:
-        """Note the finished traces of a record; the first offset of any of them."""
+        """Note that the traces of a record are finished; return the first offset of any of them."""
         first = record.offset
         for trace_id in self._services.reader.trace_ids(record):
             _, known = self._finished.pop(trace_id, (0.0, record.offset))
@@ -163,9 +163,9 @@ class Partition:
         return first
 
     def _push(self, records: Sequence[TopicRecord]) -> dict[int, int] | None:
-        """Give the spans of records to the pipeline; None if there is no room for them now.
+        """Push the spans of records to the pipeline; None if the pipeline or the dead letters do not accept them now.
 
-        By the offset of each record, the first offset of any of its traces.
+        Returns for the offset of each record the first offset of any of its traces.
         """
         services, decided = self._services, [record for record in records if self._finished and self._is_finished(record)]
         offsets = {record.offset for record in decided}
@@ -178,7 +178,7 @@ class Partition:
             self.is_refused = True
             return None
         if not all(self._refuse(kept[place], why) for place, why in found.refused.items()):
-            self.is_blocked = True  # the spans of the others are duplicates when they are taken again
+            self.is_blocked = True  # when the records are read again, the spans of the others are duplicates
             return None
         self._count(len(kept) - len(found.refused), found.batch)
         read = zip(kept, found.trace_ids, strict=True)
@@ -193,7 +193,7 @@ class Partition:
         return bool(ids) and all(trace_id in self._finished for trace_id in ids)
 
     def _drop_finished(self, decided: Sequence[TopicRecord]) -> dict[int, int]:
-        """Count the spans of traces that an owner before this one finished, and remember the traces for the next owner."""
+        """Count the spans of traces that a former owner finished, and note that these traces have later records."""
         oldest_s = self.clock() - self._services.keep_s
         while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
             del self._finished[first[0]]
@@ -202,7 +202,7 @@ class Partition:
         return {record.offset: self._remember(record) for record in decided}
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
-        """Count a record that cannot be used and write it to the dead letters; False if that is not possible now."""
+        """Count a record that cannot be used and write it to the dead letters; False if it cannot be written now."""
         services, dead = self._services, self._services.dead_records
         if why != "unkeyed" and dead is not None and not dead.add(services.topic, self.number, record, why):
             services.warnings.say("dead", "records of %s cannot be written to the dead letters; reading waits", services.topic)
@@ -223,13 +223,13 @@ class Partition:
     # ------------------------------------------------------------------ out
 
     def evaluate(self) -> None:
-        """Evaluate what is due."""
+        """Evaluate traces that are due, in a limited number of rounds."""
         for _ in range(_MOST_ROUNDS):
             if not self.pipeline.step():
                 return
 
     def drain(self) -> None:
-        """Evaluate what is open as incomplete, with the records that wait: each time, there is room for more of these."""
+        """Evaluate all open traces as incomplete, those of queued records too: each round frees memory for more of these."""
         while True:
             self.take()
             self.pipeline.drain(Completeness.OVERFLOW)
@@ -240,26 +240,26 @@ class Partition:
         return self._services.undelivered.waits((self.evaluator, trace_id.hex()))
 
     def _evaluated(self, trace_id: bytes) -> None:
-        """Every result of a trace that does not come later was made."""
+        """Finish a trace that the pipeline has evaluated, or note it as undelivered if results of it are not delivered yet."""
         if self._is_undelivered(trace_id):
             self._undelivered.add(trace_id)
         else:
             self.watermark.finish(trace_id)
 
     def _finish_at_once(self, trace_ids: set[bytes]) -> None:
-        """Finish traces of which the pipeline took nothing: their spans came too late, or a limit had closed them."""
+        """Finish traces that are not open in the pipeline: their spans came too late, or a limit had closed them."""
         self._undelivered -= trace_ids  # with new spans they are evaluated again
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):
             self._evaluated(trace_id)
 
     def delivered(self, trace_id: bytes) -> None:
-        """All results of a trace that were made so far are delivered."""
+        """Finish a trace whose results so far are all delivered."""
         if trace_id in self._undelivered and not self._is_undelivered(trace_id):
             self._undelivered.discard(trace_id)
             self.watermark.finish(trace_id)
 
     def idle(self, elapsed_s: float) -> None:
-        """Nothing arrived: time goes on at the end of the partition, and where only time makes room."""
+        """Advance the clock at the end of the partition, and if the pipeline refuses spans until traces close."""
         if self.is_refused or (self.is_at_end and not self.waiting):
             self.clock.idle(elapsed_s)
 
@@ -270,5 +270,5 @@ class Partition:
         return low, self.margin.start(low)
 
     def counts(self) -> Mapping[str, Any]:
-        """What its pipeline counted and holds."""
+        """Return the counters and gauges of the pipeline."""
         return self.pipeline.counts(late=False)

@@ -1,4 +1,4 @@
-"""Reads a topic as a member of a consumer group, on one thread: poll, take, evaluate, commit."""
+"""Read a topic as a member of a consumer group, on one thread: poll, process records, evaluate, commit."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _log = logging.getLogger("otel_eval")
 _AT_ONCE: Final = 500  # records of one poll
 _POLL_S: Final = 0.1
 _COMMIT_S: Final = 1.0
-_LOOK_S: Final = 30.0  # at the topic
-_FAILED_S: Final = 1.0  # of rest after an unexpected error
+_LOOK_S: Final = 30.0  # between two checks of the topic
+_FAILED_S: Final = 1.0  # of waiting after an unexpected error
 _STALLED_S: Final = 60.0
 _TIMEOUT_S: Final = 10.0
 _SETTINGS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # of records that are deleted meanwhile; where a partition begins is decided here
+    "auto.offset.reset": "earliest",  # if records are deleted meanwhile; `OffsetFinder` decides where reading begins
     "allow.auto.create.topics": False,
 }
-_NOW: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # what a pipeline holds
-_DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # of each partition, fetched ahead
+_NOW: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # gauges of a pipeline
+_DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # fetched ahead for each partition
 
 
 class KafkaSource:
     """A member of a consumer group that reads one topic.
 
     Args:
-        settings: of librdkafka, for the cluster.
+        settings: the settings of librdkafka for the cluster.
         group: the group's id.
         services: what all partitions share.
         finder: finds where the reading of a partition begins.
         pipeline: makes the pipeline of a partition.
-        limits: of all partitions together; each one holds its share, but at least one trace of the greatest size.
-        backpressure: why nothing more must be evaluated, or "".
+        limits: the limits of all partitions together; each gets an equal share, but at least one trace of the greatest size.
+        backpressure: returns why evaluation must pause, or "".
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KafkaSource:
         self._offsets: Final = f"offsets of {services.topic}"
         self._warnings: Final = Warnings()
         self._partitions: dict[int, Partition] = {}
-        self._former: dict[str, Any] = {}  # counts of partitions that were given away
+        self._former: dict[str, Any] = {}  # counts of partitions that this process owned before
         self._gauges: dict[str, float] = {}
         self._number_of_partitions = 0
         self._consumer: Any = None
@@ -100,7 +100,7 @@ class KafkaSource:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Read and evaluate nothing more. What is not finished stays in the topic."""
+        """Stop reading and evaluating. Unfinished traces are read from the topic again by the next owner."""
         self._stopping.set()
 
     def close(self, timeout_s: float) -> None:
@@ -112,7 +112,7 @@ class KafkaSource:
 
     @property
     def is_open(self) -> bool:
-        """Whether records are read and evaluated; not if that has made no progress for a minute."""
+        """Whether records are read and evaluated; False if there was no progress for a minute."""
         return self._thread.is_alive() and not self._stopping.is_set() and time.monotonic() - self._moved < _STALLED_S
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
@@ -145,7 +145,7 @@ class KafkaSource:
         now = time.monotonic()
         elapsed_s, self._moved = now - self._moved, now
         is_paused = bool(self._backpressure())
-        # Polling calls the rebalance callbacks: what was read of a partition that was just taken away has no owner below.
+        # Polling calls the rebalance callbacks, so messages of a partition that was just revoked are dropped here.
         for message in messages:
             if message.error() is None:
                 self._hold(message)
@@ -166,7 +166,7 @@ class KafkaSource:
             self._look_at_topic()
 
     def _note_ends(self, messages: Sequence[Any]) -> None:
-        """What messages that are no records mean: the end of a partition, or an error."""
+        """Handle messages that are not records: the end of a partition, or an error."""
         for message in messages:
             error, partition = message.error(), self._partitions.get(message.partition())
             if error is None:
@@ -182,7 +182,7 @@ class KafkaSource:
         self._warnings.say(reason, "reading %s: %s", self._services.topic, error.str())
 
     def _pause_or_resume(self, is_paused: bool) -> None:
-        """Stop fetching where records wait; the consumer is polled on, so that it stays in the group."""
+        """Pause fetching for partitions with queued records, resume it for others; polling continues, to stay in the group."""
         for partition in self._partitions.values():
             wanted = is_paused or bool(partition.waiting)
             if wanted is not partition.is_paused:
@@ -206,7 +206,7 @@ class KafkaSource:
     # --------------------------------------------------------------- commits
 
     def _commit(self, partitions: Iterable[Partition], *, is_last: bool = False) -> None:
-        """Commit watermarks that moved. A commit may fail at a handover: the next owner then reads a little more again."""
+        """Commit watermarks that advanced. A commit may fail in a rebalance: then the next owner reads more records again."""
         moved = [each for each in partitions if each.commit != each.committed]
         if not moved:
             return
@@ -223,7 +223,7 @@ class KafkaSource:
         if error is not None or any(each.error is not None for each in partitions):
             self._counters.add("kafka.commits_failed")
             for each in self._partitions.values():
-                each.committed = None  # so that it is committed again, moved or not
+                each.committed = None  # so that it is committed again, even if it did not advance
 
     # ------------------------------------------------------------ rebalances
 
@@ -237,7 +237,7 @@ class KafkaSource:
         self._counters.add("kafka.assignments", len(starts), event="assigned")
 
     def _committed(self, consumer: Any, assigned: Sequence[Any]) -> Sequence[Any]:
-        """The commits of partitions; asked again until the cluster answers, because without them nothing may be read."""
+        """Return the commits of partitions, retried until the cluster answers: without them nothing may be read."""
 
         def ask() -> Sequence[Any]:
             found: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
@@ -255,7 +255,7 @@ class KafkaSource:
         return start
 
     def _answer(self, ask: Callable[[], T], what: str) -> T | None:
-        """What the cluster knows, asked again until it answers; None when the process ends."""
+        """Return the answer of the cluster, retried until there is one; None if the source stops before."""
         while not self._stopping.is_set():
             try:
                 return ask()
@@ -265,25 +265,25 @@ class KafkaSource:
         return None
 
     def _own(self, number: int, start: Start) -> None:
-        # One id for every owner: a handover looks like one evaluator, and a split trace like two.
+        # Every owner of a partition has the same id, so a rebalance shows one evaluator, and a split trace shows two.
         evaluator = blake2b(f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16).hexdigest()
         self._services.undelivered.evaluators.add(evaluator)
         self._partitions[number] = Partition(number, evaluator, start, self._services, self._make)
 
     def _hold(self, message: Any) -> None:
-        """Have a record wait. It is polled once, so that nothing may fail before all of a poll wait."""
+        """Queue a record. It is polled only once, so nothing may fail before all records of a poll are queued."""
         self._notice_gap(message.partition(), message.offset())
         if (partition := self._partitions.get(message.partition())) is not None:
             _, time_ms = message.timestamp()
             partition.hold((TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value()),))
 
     def _notice_gap(self, number: int, offset: int) -> None:
-        """Where records were deleted before they were read, what is open is evaluated as incomplete."""
+        """If records were deleted before they were read, evaluate open traces as incomplete and read from the first record."""
         partition = self._partitions.get(number)
         if partition is None or offset <= partition.expected:
             return
         ends = self._answer(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S), self._offsets)
-        if ends is None or ends[0] <= partition.expected:  # a transaction's marker, or what compaction has left out
+        if ends is None or ends[0] <= partition.expected:  # offsets of transaction markers, or of records that compaction removed
             return
         start = self._finder.out_of_range(number, partition.expected, ends[0])
         partition.drain()
@@ -297,7 +297,7 @@ class KafkaSource:
         self._give_away(revoked, "revoked")
 
     def _give_away(self, partitions: Sequence[Any], event: str) -> None:
-        """Drop what is held of partitions: their new owner reads it again."""
+        """Drop the state of partitions; their new owner reads the records again."""
         for each in partitions:
             self._disown(each.partition)
         self._share()
@@ -310,7 +310,7 @@ class KafkaSource:
             self._former = total_counts([self._former, lasting])
 
     def _share(self) -> None:
-        """Divide the limits between the partitions."""
+        """Divide the limits equally between the partitions."""
         limits, number = self._limits, max(1, len(self._partitions))
         most_bytes = max(limits.max_bytes // number, limits.max_bytes_per_trace)
         share = replace(limits, max_bytes=most_bytes, max_traces=max(1, limits.max_traces // number))
@@ -320,7 +320,7 @@ class KafkaSource:
     # ----------------------------------------------------------- observation
 
     def _look_at_topic(self) -> None:
-        """Whether the topic exists and has the partitions that it had."""
+        """Check that the topic exists, and count and log a change of its number of partitions."""
         try:
             topic = self._consumer.list_topics(self._services.topic, timeout=_TIMEOUT_S).topics[self._services.topic]
         except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
@@ -334,7 +334,7 @@ class KafkaSource:
         self._number_of_partitions = len(topic.partitions)
 
     def _measure(self) -> None:
-        """Lag in records, and the age of the oldest trace that is not finished, by partition."""
+        """Set the gauges: number of partitions, and for each its lag in records and the age of its oldest unfinished trace."""
         gauges: dict[str, float] = {"kafka.partitions": len(self._partitions)}
         for number, each in self._partitions.items():
             _, end = self._consumer.get_watermark_offsets(self._at(number), cached=True)
@@ -344,7 +344,7 @@ class KafkaSource:
         self._gauges = gauges
 
     def counts(self) -> dict[str, Any]:
-        """What the pipelines of all partitions counted, those that were given away too; lag and age of the watermark."""
+        """Return the counters of all partitions, former ones included, and the gauges of those owned now."""
         return total_counts([self._former, *(each.counts() for each in list(self._partitions.values()))]) | self._gauges
 
 
@@ -353,17 +353,17 @@ def _broker_assigns(settings: Mapping[str, Any]) -> bool:
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
-    """Whether partitions come and go one by one; else all are taken away at each rebalance."""
+    """Whether single partitions are assigned and revoked; otherwise each rebalance revokes all of them."""
     return _broker_assigns(settings) or "cooperative" in str(settings.get("partition.assignment.strategy"))
 
 
 def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with an assignment that leaves other partitions alone, unless the user chose one."""
+    """Return the settings with the defaults and cooperative assignment, unless the user chose others."""
     default = {} if _broker_assigns(settings) else {"partition.assignment.strategy": "cooperative-sticky"}
     return _DEFAULTS | default | dict(settings)
 
 
 def _described(error: BaseException) -> str:
-    """Librdkafka's name of an error, or its type."""
+    """Return librdkafka's name of an error, or the name of its type."""
     inner: Any = error.args[0] if error.args else None
     return str(inner.name()).lstrip("_").lower() if hasattr(inner, "name") else type(error).__name__
