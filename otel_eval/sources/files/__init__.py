@@ -17,7 +17,7 @@ Notify = Callable[[str], None]
 """Receives one line about something that was skipped."""
 
 
-def placed(notify: Notify, place: str) -> Notify:
+def with_place(notify: Notify, place: str) -> Notify:
     """Return a function that calls `notify` with the line prefixed with the place."""
     return lambda problem: notify(f"{place}: {problem}")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files import MAX_DOCUMENT, Notify, placed
+from otel_eval.sources.files import MAX_DOCUMENT, Notify, with_place
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {
@@ -41,7 +41,7 @@ class BrokenJson(InputError):
 
 def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
     for number in cursor.elements():
-        inside = placed(on_problem, f"{key}[{number}]")
+        inside = with_place(on_problem, f"{key}[{number}]")
         yield from _usable(read(inside), inside)
 
 
@@ -84,7 +84,7 @@ class Cursor:
         self._text, self._at = "", 0
         self._line, self._column = line, 0  # where the text begins
         self._ended = False
-        self._more()
+        self._read_more()
         self._at = len(_MARK) if self._text.startswith(_MARK) else 0
 
     def peek(self) -> str:
@@ -93,7 +93,7 @@ class Cursor:
             self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more():
+            if not self._read_more():
                 return ""
 
     def value(self) -> Any:
@@ -108,7 +108,7 @@ class Cursor:
                 value, end = self._scan(self._text, self._at)
             except json.JSONDecodeError as error:
                 cut = error.pos + _NEAR >= len(self._text) or error.msg.startswith("Unterminated")
-                if not cut or not self._more():
+                if not cut or not self._read_more():
                     self._at = max(self._at, error.pos)
                     raise self._broken(error.msg) from None
                 continue
@@ -117,7 +117,7 @@ class Cursor:
             except ValueError:
                 raise self._broken("a number is too long") from None
             is_number = self._text[self._at] in "-0123456789"
-            if end + _NEAR < len(self._text) or not is_number or not self._more():  # "1" may become "1.5"
+            if end + _NEAR < len(self._text) or not is_number or not self._read_more():  # "1" may become "1.5"
                 self._at = end
                 return value
 
@@ -156,15 +156,15 @@ class Cursor:
         column = len(before) - before.rfind("\n") if lines else self._column + len(before) + 1
         return BrokenJson(f"line {self._line + lines}, column {column}: not JSON: {message}")
 
-    def _more(self) -> bool:
+    def _read_more(self) -> bool:
         """Read more of the text and drop what was parsed; False at the end."""
         if self._ended:
             return False
-        passed, rest = self._text[: self._at], self._text[self._at :]
+        parsed, rest = self._text[: self._at], self._text[self._at :]
         if len(rest) > MAX_DOCUMENT:
             raise BrokenJson(f"a part of it is greater than {MAX_DOCUMENT} bytes")
-        lines = passed.count("\n")
-        self._column = len(passed) - passed.rfind("\n") - 1 if lines else self._column + len(passed)
+        lines = parsed.count("\n")
+        self._column = len(parsed) - parsed.rfind("\n") - 1 if lines else self._column + len(parsed)
         self._line += lines
         pieces, size = list[bytes](), 0
         for piece in self._pieces:
@@ -230,10 +230,10 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
     if problems:
         raise InputError(problems[0])
     if not known:
-        yield from _other(rest)
+        yield from _ungrouped(rest)
 
 
-def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
+def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
     """Read a document without a list of groups: a single Jaeger trace, or metrics, which are ignored; others are refused."""
     if isinstance(document.get("spans"), list) and "traceID" in document:
         yield from _frame_jaeger(document)
@@ -256,8 +256,8 @@ def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> 
             continue
         within = partial(_frame_within, frame, group, key)
         if lists is MEMBERS:
-            for some in _some(cursor):
-                yield from _usable(within(*some), on_problem)
+            for chunk in _chunks(cursor):
+                yield from _usable(within(*chunk), on_problem)
         else:
             for _ in cursor.elements():
                 yield from _group(cursor, within, on_problem, level + 1)
@@ -265,18 +265,18 @@ def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> 
         yield from _usable(frame(group), on_problem)
 
 
-def _some(cursor: Cursor) -> Iterator[list[Any]]:
+def _chunks(cursor: Cursor) -> Iterator[list[Any]]:
     """Yield the elements of the list at this position in chunks; if the text is broken, first all that come before."""
-    some: list[Any] = []
+    chunk: list[Any] = []
     try:
         for _ in cursor.elements():
-            some.append(cursor.value())
-            if len(some) == _AT_ONCE:
-                yield some
-                some = []
+            chunk.append(cursor.value())
+            if len(chunk) == _AT_ONCE:
+                yield chunk
+                chunk = []
     except BrokenJson:
-        if some:
-            yield some
+        if chunk:
+            yield chunk
         raise
-    if some:
-        yield some
+    if chunk:
+        yield chunk

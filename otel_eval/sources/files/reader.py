@@ -26,7 +26,7 @@ from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
-from otel_eval.sources.files import MAX_DOCUMENT, PIECE, Gap, Notify, placed
+from otel_eval.sources.files import MAX_DOCUMENT, PIECE, Gap, Notify, with_place
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.translation import frame_console, is_console
 from otel_eval.wire import read_varint
@@ -115,7 +115,7 @@ class _Unzipped(gzip.GzipFile):
 
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
 _START: Final = 64
-_HELD: Final = 100
+_MAX_PROBLEMS: Final = 100
 _NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
 
 
@@ -148,8 +148,8 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
     before = offset = 0
     try:
         with source.open() as stream:
-            for batch in _frames(stream, problems.add, placed(on_notice, name)):
-                problems.see(batch)
+            for batch in _frames(stream, problems.add, with_place(on_notice, name)):
+                problems.add_batch(batch)
                 if stream.tell() > offset:  # pieces that end at one offset are parts of one line or document
                     before, offset = offset, stream.tell()
                 yield before, batch
@@ -160,7 +160,7 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
     if not problems.used:
-        raise InputError(f"{name}: {next(iter(problems.held), 'holds no spans')}")
+        raise InputError(f"{name}: {next(iter(problems.unreported), 'holds no spans')}")
 
 
 class _SkippedParts:
@@ -168,21 +168,21 @@ class _SkippedParts:
 
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
-        self.held: list[str] = []
+        self.unreported: list[str] = []
         self.used = False
 
     def add(self, problem: str) -> None:
         if self.used:
             self._notify(problem)
-        elif len(self.held) < _HELD:
-            self.held.append(problem)
+        elif len(self.unreported) < _MAX_PROBLEMS:
+            self.unreported.append(problem)
 
-    def see(self, batch: SpanBatch) -> None:
+    def add_batch(self, batch: SpanBatch) -> None:
         if batch.rejected:
             self.add(f"{batch.rejected} skipped, the first: {batch.why}")
         if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
             self.used = True
-            for problem in self.held:
+            for problem in self.unreported:
                 self._notify(problem)
 
 
@@ -193,7 +193,7 @@ def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) ->
     if is_console(head):
         return frame_console(stream, on_problem, on_notice)
     if not _may_be_text(head):
-        return frame_row(stream, on_problem) if starts_with_row(head) else frame_binary(stream, on_problem)
+        return frame_sequence(stream, on_problem) if starts_with_sequence(head) else frame_binary(stream, on_problem)
     if head.startswith(_NEWLINE) and starts_with_message(head):
         return _newline_first(stream, on_problem)
     return frame_text(stream, on_problem)
@@ -230,11 +230,11 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     skipped = 0
     while (first := next(lines, b"")) and not first.strip(_BLANK):
         skipped += 1
-    if _is_long(first) or _holds(first):
+    if _is_long(first) or _is_json(first):
         return _lines(chain([first], lines), stream, skipped + 1, on_problem)
     # This is a document over several lines, or the first of several documents is broken.
     ahead = list(islice(lines, _AHEAD))
-    if any(_holds(line, dict) for line in ahead):
+    if any(_is_json(line, dict) for line in ahead):
         return _lines(chain([first], ahead, lines), stream, skipped + 1, on_problem)
     begin = b"\n" * skipped + first + b"".join(ahead)
     return stream_documents(Cursor(chain([begin], iter(partial(stream.read1, PIECE), b""))), on_problem)
@@ -244,7 +244,7 @@ def _is_long(line: bytes) -> bool:
     return len(line) == _LINE and not line.endswith(b"\n")
 
 
-def _line(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
+def _line_pieces(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
     """Yield a line in pieces, the first of which is already read; a short line is one piece."""
     piece = first
     while piece:
@@ -252,7 +252,7 @@ def _line(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
         piece = b"" if piece.endswith(b"\n") else stream.readline(_LINE)
 
 
-def _holds(line: bytes, wanted: type = object) -> bool:
+def _is_json(line: bytes, wanted: type = object) -> bool:
     """Whether the line is a JSON value of the type wanted."""
     try:
         return isinstance(json.loads(line.strip(_BLANK)), wanted)
@@ -264,9 +264,9 @@ def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_pro
     for number, line in enumerate(lines, first):
         if not line.strip(_BLANK):
             continue
-        pieces = _line(line, stream)
+        pieces = _line_pieces(line, stream)
         try:
-            yield from stream_documents(Cursor(pieces, number), placed(on_problem, f"line {number}"))
+            yield from stream_documents(Cursor(pieces, number), with_place(on_problem, f"line {number}"))
         except InputError as error:
             on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
             deque(pieces, maxlen=0)  # skip the rest of the line
@@ -287,9 +287,9 @@ def frame_binary(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[Span
     if len(data) > MAX_DOCUMENT:
         raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
     with suppress(InputError):
-        if _has_items(whole := _message(data)):
-            return iter((whole,))
-    batches = list(frame_row(io.BytesIO(data), on_problem))
+        if _has_items(batch := _message(data)):
+            return iter((batch,))
+    batches = list(frame_sequence(io.BytesIO(data), on_problem))
     if not any(map(_has_items, batches)):
         raise InputError("no trace file of a known format, or one that was cut")
     return iter(batches)
@@ -303,7 +303,7 @@ def _message(data: bytes) -> SpanBatch:
     return logs if logs.logs or logs.own else traces
 
 
-def starts_with_row(head: bytes) -> bool:
+def starts_with_sequence(head: bytes) -> bool:
     """Whether the first bytes are a length and a complete message of that length with spans or log records.
 
     A single message starts with the tag 10. Read as a length, 10 bytes are too few for the ids of a span.
@@ -323,7 +323,7 @@ def starts_with_message(head: bytes) -> bool:
         return False
 
 
-def frame_row(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
+def frame_sequence(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
     """Yield the messages of a sequence, each of which follows its length; stop at an incomplete one, which is reported."""
     for number, (size, part) in enumerate(_delimited(stream), 1):
         if not size or len(part) < size:

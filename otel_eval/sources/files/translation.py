@@ -35,14 +35,14 @@ def with_hex_ids(part: Any) -> Any:
     """Convert a group of spans or logs, or part of one, to OTLP/JSON. Invalid parts stay unchanged: the decoder refuses them."""
     if not isinstance(part, dict):
         return part
-    changed = {key: _changed(key, value) for key, value in part.items()}
+    converted = {key: _converted(key, value) for key, value in part.items()}
     for older, key in _OLDER.items():
-        if older in changed and not changed.get(key):
-            changed[key] = changed[older]
-    return changed
+        if older in converted and not converted.get(key):
+            converted[key] = converted[older]
+    return converted
 
 
-def _changed(key: str, value: Any) -> Any:
+def _converted(key: str, value: Any) -> Any:
     if key in _IDS:
         return hex_of(value)
     return [*map(with_hex_ids, value)] if key in _PARTS and isinstance(value, list) else value
@@ -62,7 +62,7 @@ _KINDS: Final = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consum
 _CODES: Final = {"OK": 1, "ERROR": 2}
 _SCOPE_NAMES: Final = ("otel.scope.name", "otel.library.name")
 _SCOPE_VERSIONS: Final = ("otel.scope.version", "otel.library.version")
-_MOVED: Final = frozenset({"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS})
+_FIELD_TAGS: Final = frozenset({"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS})
 """Tags for which OTLP has fields of their own."""
 
 _VALUES: Final = {
@@ -112,10 +112,10 @@ def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, Any]) -> dict[str, 
         "spanId": _padded(span.get("spanID"), 16),
         "parentSpanId": _parent(span),
         "name": span.get("operationName"),
-        "kind": _KINDS.get(str(_plain(tags.get("span.kind"))).lower(), 0),
+        "kind": _KINDS.get(str(_unwrapped(tags.get("span.kind"))).lower(), 0),
         "startTimeUnixNano": start,
         "endTimeUnixNano": start + duration,
-        "attributes": _attributes({key: value for key, value in tags.items() if key not in _MOVED}),
+        "attributes": _attributes({key: value for key, value in tags.items() if key not in _FIELD_TAGS}),
         "events": [_jaeger_event(log) for log in _objects(span.get("logs"))],
         "status": _jaeger_status(tags),
     }
@@ -143,16 +143,16 @@ def _parent(span: Mapping[str, Any]) -> Any:
 
 
 def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
-    code = _CODES.get(str(_plain(tags.get("otel.status_code"))).upper(), 0)
-    if not code and str(_plain(tags.get("error"))).lower() == "true":  # how OpenTracing marks a failed span
+    code = _CODES.get(str(_unwrapped(tags.get("otel.status_code"))).upper(), 0)
+    if not code and str(_unwrapped(tags.get("error"))).lower() == "true":  # how OpenTracing marks a failed span
         code = _CODES["ERROR"]
-    message = _plain(tags.get("otel.status_description"))
+    message = _unwrapped(tags.get("otel.status_description"))
     return {"code": code, "message": message if isinstance(message, str) else None}
 
 
 def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
     fields = _tags(log.get("fields"))
-    name = _plain(fields.pop("event", None))
+    name = _unwrapped(fields.pop("event", None))
     return _event(_micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields))
 
 
@@ -168,12 +168,12 @@ def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
     return _scalar(value) if kind in ("stringValue", None) else {kind: value}
 
 
-def _plain(value: Mapping[str, Any] | None) -> Any:
+def _unwrapped(value: Mapping[str, Any] | None) -> Any:
     return next(iter(value.values()), None) if value else None
 
 
 def _first(tags: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    found = (_plain(tags.get(key)) for key in keys)
+    found = (_unwrapped(tags.get(key)) for key in keys)
     return next((value for value in found if isinstance(value, str)), None)
 
 
@@ -225,22 +225,22 @@ def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
 
     The exporter indents every line of a span but the first and the last, which hold one bracket each.
     """
-    held: list[bytes] = []
+    lines: list[bytes] = []
     size = first = 0
     for number, line in enumerate(iter(partial(stream.readline, _MAX_SPAN), b""), 1):
         edge = line.removeprefix(_MARK).rstrip()
-        if held and (edge == b"{" or size > _MAX_SPAN):  # the object before was cut
-            yield first, b"".join(held)
-            held = []
-        if not held:
+        if lines and (edge == b"{" or size > _MAX_SPAN):  # the object before was cut
+            yield first, b"".join(lines)
+            lines = []
+        if not lines:
             first, size = number, 0
-        held.append(line)
+        lines.append(line)
         size += len(line)
         if edge == b"}" or (first == number and edge != b"{"):
-            yield first, b"".join(held)
-            held = []
-    if held:
-        yield first, b"".join(held)
+            yield first, b"".join(lines)
+            lines = []
+    if lines:
+        yield first, b"".join(lines)
 
 
 def _parsed(text: bytes) -> Mapping[str, Any] | None:
@@ -261,7 +261,7 @@ def _parsed(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
-    resource = {"attributes": _plain_attributes(_object(span, "resource").get("attributes"))}
+    resource = {"attributes": _json_attributes(_object(span, "resource").get("attributes"))}
     return {"resource": resource, "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}]}
 
 
@@ -275,7 +275,7 @@ def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
         "kind": str(span.get("kind", "")).replace("SpanKind.", "SPAN_KIND_"),
         "startTimeUnixNano": _nanoseconds(span.get("start_time")),
         "endTimeUnixNano": _nanoseconds(span.get("end_time")),
-        "attributes": _plain_attributes(span.get("attributes")),
+        "attributes": _json_attributes(span.get("attributes")),
         "events": [_console_event(each) for each in _objects(span.get("events"))],
         "status": {"code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}", "message": status.get("description")},
     }
@@ -296,11 +296,11 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _plain_attributes(event.get("attributes")))
+    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _json_attributes(event.get("attributes")))
 
 
-def _plain_attributes(value: Any) -> list[dict[str, Any]]:
-    return _attributes({key: _any(held) for key, held in value.items()}) if isinstance(value, dict) else []
+def _json_attributes(value: Any) -> list[dict[str, Any]]:
+    return _attributes({key: _any(each) for key, each in value.items()}) if isinstance(value, dict) else []
 
 
 def _any(value: Any) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def _any(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"arrayValue": {"values": [_any(each) for each in value]}}
     if isinstance(value, dict):
-        return {"kvlistValue": {"values": _plain_attributes(value)}}
+        return {"kvlistValue": {"values": _json_attributes(value)}}
     return _scalar(value)
 
 

@@ -73,21 +73,21 @@ def read_whole_traces(
 
 def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Notify, on_notice: Notify) -> Iterator[ClosedTrace]:
     """Yield the traces that end in an input, which has the bytes from `begin` to `end` of all inputs joined."""
-    before, lost = 0, ""
+    before, cut = 0, ""
     try:
         for offset, batch in read_pieces(source, on_problem, on_notice):
             if begin + offset >= end:  # written since the first pass
                 break
             yield from traces.push(batch)
             if offset > before:
-                yield from traces.close_before(begin + offset, lost)
-                before, lost = offset, ""
+                yield from traces.close_before(begin + offset, cut)
+                before, cut = offset, ""
             if isinstance(batch, Gap):
-                lost = _UNREAD
+                cut = _UNREAD
     except InputError as error:  # the other files are still read
         on_problem(str(error))
-        lost = _UNREAD
-    yield from traces.close_before(end, lost)
+        cut = _UNREAD
+    yield from traces.close_before(end, cut)
 
 
 def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
@@ -120,35 +120,35 @@ class _Traces:
     def push(self, batch: SpanBatch) -> Iterator[ClosedTrace]:
         """Add a batch, and yield the traces that a limit closed."""
         for items, push in ((batch.spans, self._buffer.push_many), (batch.logs, self._buffer.push_logs)):
-            for some, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
-                self._make_room(size)
-                push(some, 0.0)
+            for part, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
+                self._free_memory(size)
+                push(part, 0.0)
         yield from self._buffer.pop_closed(0.0)
 
-    def _make_room(self, size: int) -> None:
+    def _free_memory(self, size: int) -> None:
         """If `size` more bytes exceed `max_bytes`, write the oldest traces to the index until half of `max_bytes` is free."""
         most = self._buffer.limits.max_bytes
         if self._buffer.open_bytes + size > most:
             while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
-                self._write(trace_id)
+                self._write_to_index(trace_id)
 
-    def _write(self, trace_id: bytes) -> None:
-        held = self._buffer.held(trace_id)
-        if held is not None:
-            self._index.put(held)
+    def _write_to_index(self, trace_id: bytes) -> None:
+        trace = self._buffer.held(trace_id)
+        if trace is not None:
+            self._index.put(trace)
             self._buffer.drop(trace_id)
 
-    def close_before(self, position: int, lost: str = "") -> Iterator[ClosedTrace]:
-        """Close and yield the traces whose last span is before the position; `lost` is why spans of theirs may be missing."""
+    def close_before(self, position: int, cut: str = "") -> Iterator[ClosedTrace]:
+        """Close and yield the traces whose last span is before the position; `cut` is why spans of theirs may be missing."""
         while self._next is not None and self._next[0] < position:
             for trace in self._close(self._next[1]):
-                yield replace(trace, cut=trace.cut or lost) if lost else trace
+                yield replace(trace, cut=trace.cut or cut) if cut else trace
             self._next = next(self._ends, None)
 
     def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
         if self._index.has_parts(trace_id):
-            self._write(trace_id)  # so that its parts are read in order
-            for batch in self._index.take(trace_id):
+            self._write_to_index(trace_id)  # so that its parts are read in order
+            for batch in self._index.pop(trace_id):
                 yield from self.push(batch)
         yield from self._buffer.close(trace_id, 0.0)
         self._buffer.drop(trace_id)
@@ -279,7 +279,7 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
         """Whether parts of the trace are stored."""
         return bool(self._numbers(trace_id))
 
-    def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
+    def pop(self, trace_id: bytes) -> Iterator[SpanBatch]:
         """Remove the parts of a trace, and yield them in the order in which they were stored."""
         for (number,) in self._numbers(trace_id):
             spans, logs = self._db.execute("SELECT spans, logs FROM part WHERE number = ?", (number,)).fetchone()
