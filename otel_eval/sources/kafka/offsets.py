@@ -36,7 +36,7 @@ class Watermark:
         # Offsets only rise, so the order in which traces are added is the order of their first offsets.
         self._first: dict[bytes, tuple[int, float]] = {}
 
-    def read(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> int:
+    def add_record(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> int:
         """Add a record with spans of these traces; return the first offset of any of them, or the record's own without traces."""
         firsts = [self._first.setdefault(trace_id, (offset, time_s))[0] for trace_id in trace_ids]
         self.position = offset + 1
@@ -76,7 +76,7 @@ class Margin:
         self._samples: deque[tuple[int, float, int]] = deque()
         self._latest_s = float("-inf")
 
-    def read(self, offset: int, time_s: float, first: int) -> None:
+    def add_record(self, offset: int, time_s: float, first: int) -> None:
         """Add a record; `first` is the first offset of any of its traces."""
         self._latest_s = max(self._latest_s, time_s)
         if not self._samples or self._latest_s - self._samples[-1][1] >= self._step_s:

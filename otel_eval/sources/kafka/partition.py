@@ -99,7 +99,7 @@ class Partition:
         self.watermark: Final = Watermark(start.low)
         self.margin: Final = Margin(services.margin_s, start.margin)
         self.pipeline: Final = pipeline(evaluator, start.since_s, self.clock, self._evaluated)
-        self.waiting: Final[deque[TopicRecord]] = deque()  # fetched from the topic and not processed
+        self.queue: Final[deque[TopicRecord]] = deque()  # fetched from the topic and not processed
         self.expected = start.margin  # the offset of the next record, unless the log has gaps
         self.is_at_end = self.is_paused = False
         self.is_refused = self.is_blocked = False  # by a limit of the pipeline; by a dead letter that cannot be written
@@ -111,34 +111,34 @@ class Partition:
 
     # ------------------------------------------------------------------ in
 
-    def take(self, records: Sequence[TopicRecord] = ()) -> None:
+    def process(self, records: Sequence[TopicRecord] = ()) -> None:
         """Queue records, and process the queue in order up to the first record that is refused or blocked."""
-        self.hold(records)
+        self.enqueue(records)
         self.is_refused = self.is_blocked = False
-        while self.waiting and not (self.is_refused or self.is_blocked):
-            self._read_together(self._next())
+        while self.queue and not (self.is_refused or self.is_blocked):
+            self._read_batch(self._next_batch())
 
-    def hold(self, records: Sequence[TopicRecord]) -> None:
+    def enqueue(self, records: Sequence[TopicRecord]) -> None:
         """Queue records."""
-        self.waiting.extend(records)
+        self.queue.extend(records)
         if records:
             self.is_at_end, self.expected = False, records[-1].offset + 1
 
-    def _next(self) -> list[TopicRecord]:
+    def _next_batch(self) -> list[TopicRecord]:
         """Return the next records to read together: at most a tenth of a second, and all before the start or none."""
-        first, low = self.waiting[0], self._start.low
+        first, low = self.queue[0], self._start.low
 
         def belongs(record: TopicRecord) -> bool:
             return record.time_s - first.time_s < _TICK_S and (record.offset < low) is (first.offset < low)
 
-        return list(takewhile(belongs, islice(self.waiting, _MOST_RECORDS)))
+        return list(takewhile(belongs, islice(self.queue, _MOST_RECORDS)))
 
-    def _read_together(self, records: list[TopicRecord]) -> None:
+    def _read_batch(self, records: list[TopicRecord]) -> None:
         """Push these records, or note their trace ids if they are before the start; they stay queued if the push is refused."""
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:  # these belong to finished traces
             self._services.counters.add("kafka.records_reread", len(records))
-            firsts = {record.offset: self._remember(record) for record in records}
+            firsts = {record.offset: self._note_finished(record) for record in records}
         else:
             if time_s - before_s >= _TICK_S:
                 self.evaluate()  # what is due before these records must not get their spans
@@ -147,11 +147,11 @@ class Partition:
                 return
             firsts = pushed
         for record in records:
-            self.margin.read(record.offset, self.clock.record(record.time_s), firsts[record.offset])
+            self.margin.add_record(record.offset, self.clock.record(record.time_s), firsts[record.offset])
         for _ in records:
-            self.waiting.popleft()
+            self.queue.popleft()
 
-    def _remember(self, record: TopicRecord) -> int:
+    def _note_finished(self, record: TopicRecord) -> int:
         """Note that the traces of a record are finished; return the first offset of any of them."""
         first = record.offset
         for trace_id in self._services.reader.trace_ids(record):
@@ -177,15 +177,15 @@ class Partition:
         except Overloaded:
             self.is_refused = True
             return None
-        if not all(self._refuse(kept[place], why) for place, why in found.refused.items()):
+        if not all(self._refuse(kept[position], why) for position, why in found.refused.items()):
             self.is_blocked = True  # when the records are read again, the spans of the others are duplicates
             return None
         self._count(len(kept) - len(found.refused), found.batch)
         read = zip(kept, found.trace_ids, strict=True)
-        firsts = {record.offset: self.watermark.read(record.offset, record.time_s, ids) for record, ids in read}
+        firsts = {record.offset: self.watermark.add_record(record.offset, record.time_s, ids) for record, ids in read}
         firsts |= self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
-        self._finish_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
+        self._finish_closed({trace_id for ids in found.trace_ids for trace_id in ids})
         return firsts
 
     def _is_finished(self, record: TopicRecord) -> bool:
@@ -198,8 +198,8 @@ class Partition:
         while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
             del self._finished[first[0]]
         for record in decided:
-            self._services.counters.add("kafka.spans", self._services.reader.spans(record), outcome="decided")
-        return {record.offset: self._remember(record) for record in decided}
+            self._services.counters.add("kafka.spans", self._services.reader.span_count(record), outcome="decided")
+        return {record.offset: self._note_finished(record) for record in decided}
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if it cannot be written now."""
@@ -207,8 +207,8 @@ class Partition:
         if why != "unkeyed" and dead is not None and not dead.add(services.topic, self.number, record, why):
             services.warnings.say("dead", "records of %s cannot be written to the dead letters; reading waits", services.topic)
             return False
-        fate = "they are written to the dead letters" if dead is not None else "they are dropped; name a dead_letter to keep them"
-        services.warnings.say(why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, fate)))
+        note = "they are written to the dead letters" if dead is not None else "they are dropped; name a dead_letter to keep them"
+        services.warnings.say(why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, note)))
         services.counters.add("kafka.records", outcome=why)
         return True
 
@@ -231,9 +231,9 @@ class Partition:
     def drain(self) -> None:
         """Evaluate all open traces as incomplete, those of queued records too: each round frees memory for more of these."""
         while True:
-            self.take()
+            self.process()
             self.pipeline.drain(Completeness.OVERFLOW)
-            if not self.waiting or self.is_blocked:
+            if not self.queue or self.is_blocked:
                 return
 
     def _is_undelivered(self, trace_id: bytes) -> bool:
@@ -246,7 +246,7 @@ class Partition:
         else:
             self.watermark.finish(trace_id)
 
-    def _finish_at_once(self, trace_ids: set[bytes]) -> None:
+    def _finish_closed(self, trace_ids: set[bytes]) -> None:
         """Finish traces that are not open in the pipeline: their spans came too late, or a limit had closed them."""
         self._undelivered -= trace_ids  # with new spans they are evaluated again
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):
@@ -260,7 +260,7 @@ class Partition:
 
     def idle(self, elapsed_s: float) -> None:
         """Advance the clock at the end of the partition, and if the pipeline refuses spans until traces close."""
-        if self.is_refused or (self.is_at_end and not self.waiting):
+        if self.is_refused or (self.is_at_end and not self.queue):
             self.clock.idle(elapsed_s)
 
     @property

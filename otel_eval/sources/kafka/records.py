@@ -22,7 +22,7 @@ from otel_eval.wire import fields
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
 _TIMEOUT_S: Final = 5.0  # of writing a dead letter
-_GROWTH: Final = 4  # the most memory that a decoded record may take, as a multiple of the size limit
+_MAX_EXPANSION: Final = 4  # the most memory that a decoded record may take, as a multiple of the size limit
 
 Refusal = Literal["unkeyed", "malformed", "oversized"]
 """Why a record cannot be used: its key is not the trace id of all its spans, it cannot be read, or it is too large."""
@@ -49,7 +49,7 @@ def trace_id_of(key: bytes | None) -> bytes | None:
 _RESOURCE_SPANS: Final = 0x0A  # tag of field 1 with a length
 
 
-def _is_framed(value: bytes) -> bool:
+def _is_complete(value: bytes) -> bool:
     """Whether a message is complete: the message after a truncated one would be decoded as the rest of it."""
     try:
         return bool(value) and all(value[each.start] == _RESOURCE_SPANS for each in fields(value, 0, len(value)))
@@ -88,18 +88,18 @@ class RecordReader:
 
     def read(self, records: Sequence[TopicRecord]) -> ReadRecords:
         """Decode records: together if all can be used, which takes a third of the time, else one after the other."""
-        return self._together(records) or self._singly(records)
+        return self._read_joined(records) or self._read_singly(records)
 
-    def _together(self, records: Sequence[TopicRecord]) -> ReadRecords | None:
+    def _read_joined(self, records: Sequence[TopicRecord]) -> ReadRecords | None:
         """Decode records in protobuf as one message, which joined messages are; None if any record is unusual."""
         if self._encoding is not Encoding.PROTOBUF or not self._needs_key:
             return None
         keys = [trace_id_of(record.key) for record in records]
         body = b"".join([record.value or b"" for record in records])
-        if None in keys or len(body) > self._max_bytes or not all(_is_framed(record.value or b"") for record in records):
+        if None in keys or len(body) > self._max_bytes or not all(_is_complete(record.value or b"") for record in records):
             return None
         try:
-            batch = self._batch(body)
+            batch = self._decoded(body)
         except (InputError, MemoryError):
             return None
         # A span whose key is that of another of these records is not noticed: checking each record separately takes the time.
@@ -107,25 +107,25 @@ class RecordReader:
             return None
         return ReadRecords(batch, [(key,) for key in keys if key is not None], {})
 
-    def _batch(self, body: bytes) -> SpanBatch:
+    def _decoded(self, body: bytes) -> SpanBatch:
         """Decode the spans of a message.
 
         Raises:
             InputError: the message is not valid.
             MemoryError: decoding it would take too much memory.
         """
-        most = _GROWTH * self._max_bytes
+        most = _MAX_EXPANSION * self._max_bytes
         is_json = self._encoding is Encoding.JSON
         if (json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)) > most:
             raise MemoryError
         return read_json(Signal.TRACES, body, self._max_attributes) if is_json else read_traces(body, self._max_attributes)
 
-    def _singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
+    def _read_singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
         found, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
-        for place, record in enumerate(records):
-            batch = self._one(record)
+        for position, record in enumerate(records):
+            batch = self._read_record(record)
             if isinstance(batch, str):
-                refused[place], batch = batch, SpanBatch()
+                refused[position], batch = batch, SpanBatch()
             ids.append({span[0] for span in batch.spans})
             found.spans += batch.spans
             found.own += batch.own
@@ -133,11 +133,11 @@ class RecordReader:
                 found.reject(batch.why, batch.rejected)
         return ReadRecords(found, ids, refused)
 
-    def _one(self, record: TopicRecord) -> SpanBatch | Refusal:
+    def _read_record(self, record: TopicRecord) -> SpanBatch | Refusal:
         if record.value is None or len(record.value) > self._max_bytes:
             return "malformed" if record.value is None else "oversized"
         try:
-            batch = self._batch(record.value)
+            batch = self._decoded(record.value)
         except InputError:
             return "malformed"
         except MemoryError:
@@ -150,12 +150,12 @@ class RecordReader:
         key = trace_id_of(record.key)
         if key is not None and self._needs_key:
             return (key,)
-        batch = self._one(record)
+        batch = self._read_record(record)
         return () if isinstance(batch, str) else {span[0] for span in batch.spans}
 
-    def spans(self, record: TopicRecord) -> int:
+    def span_count(self, record: TopicRecord) -> int:
         """Return the number of spans of a record; 0 if it cannot be used."""
-        batch = self._one(record)
+        batch = self._read_record(record)
         return 0 if isinstance(batch, str) else len(batch.spans)
 
 
@@ -176,8 +176,8 @@ class DeadRecordsFile(JsonLinesFile):
         return True
 
 
-def _text(given: bytes | None) -> str | None:
-    return None if given is None else b64encode(given).decode("ascii")
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else b64encode(content).decode("ascii")
 
 
 class DeadRecordsTopic:
