@@ -54,22 +54,22 @@ class EndedSpans:
     """Spans of one trace that were submitted to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
     Attributes:
-        below: parents that replace those of the spans, by span id.
+        parents: ids of parents that replace those of the spans, by span id.
         early: whether a span of the trace started before the processor was added.
         size: the bytes of the first `measured` spans.
         counted: how many of the spans count as queued for the worker.
-        draws: 0, since no spans are removed.
+        removals: 0, since no spans are removed.
     """
 
     trace_id: int
     spans: list[ReadableSpan]
     why: str
-    below: Mapping[int, int] = field(default_factory=dict)
+    parents: Mapping[int, int] = field(default_factory=dict)
     early: bool = False
     size: int = 0
     measured: int = 0
     counted: int = 0
-    draws: int = 0
+    removals: int = 0
 
     @classmethod
     def detached(
@@ -87,15 +87,15 @@ class EndedSpans:
             is_agent: whether a span, open or ended, is an agent's.
         """
         trees = _Trees({_id(span): span for span in ended}, live, is_agent)
-        tops = {span_id: trees.below(_parent(span)) for span_id, span in trees.ended.items()}
-        if _UNKNOWN in tops.values():
+        outermost = {span_id: trees.outermost_open(_parent(span)) for span_id, span in trees.ended.items()}
+        if _UNKNOWN in outermost.values():
             return None
-        spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
+        spans = [span for span in ended if outermost[_id(span)] >= 0 and _id(span) not in trees.busy]
         if not any(map(is_agent, spans)):
             return None
-        handed = {_id(span) for span in spans}
-        below = {each: tops[each] for each in handed if tops[each] and _parent(trees.ended[each]) not in handed}
-        return cls(trace_id, spans, "detached", below)
+        submitted = {_id(span) for span in spans}
+        parents = {each: outermost[each] for each in submitted if outermost[each] and _parent(trees.ended[each]) not in submitted}
+        return cls(trace_id, spans, "detached", parents)
 
 
 class LiveTrace:
@@ -106,40 +106,40 @@ class LiveTrace:
         spans: the ended spans that were not submitted yet.
         early: whether a span of it started before the processor was added.
         queued: whether it is queued for the worker to be closed; `counted` of its spans count as queued then.
-        asked: whether it is queued for the worker to search it for detached runs.
+        search_queued: whether it is queued for the worker to search it for detached runs.
         closed: whether it was closed; spans that end later are late.
         cut: whether spans of it were dropped at a limit.
         since: when it was created, or spans of it were last submitted as detached.
-        seen: the numbers of open and ended spans at the last sweep, which have not changed since `still_since`.
-        looked: the number of ended spans when it was last searched for detached runs.
-        rests: whether detached runs of it were submitted: then it is not closed for its age while no ended spans are held.
-        room: the number of ended spans over which a limit is checked; below 0 every further span is dropped.
+        last_counts: the numbers of open and ended spans at the last sweep, which have not changed since `unchanged_since`.
+        searched: the number of ended spans when it was last searched for detached runs.
+        had_detached: whether detached runs of it were submitted: then it is not closed for its age while no ended spans are held.
+        check_above: the number of ended spans over which a limit is checked; below 0 every further span is dropped.
         size: the bytes of the first `measured` ended spans.
-        draws: how often spans were removed, so that a measurement that overlapped a removal is discarded.
+        removals: how often spans were removed, so that a measurement that overlapped a removal is discarded.
         live_size: the bytes of the `live_measured` open spans at the last measurement; the next is at `live_due`.
     """
 
     __slots__ = (
-        *("trace_id", "room", "open", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
-        *("since", "still_since", "seen", "counted"),
-        *("size", "measured", "draws", "live_size", "live_measured", "live_due", "asked"),
+        *("trace_id", "check_above", "open", "searched", "had_detached", "spans", "closed", "queued", "early", "cut"),
+        *("since", "unchanged_since", "last_counts", "counted"),
+        *("size", "measured", "removals", "live_size", "live_measured", "live_due", "search_queued"),
     )
 
-    def __init__(self, trace_id: int, now: float, room: int) -> None:
-        self.trace_id, self.room = trace_id, room
+    def __init__(self, trace_id: int, now: float, check_above: int) -> None:
+        self.trace_id, self.check_above = trace_id, check_above
         self.open: dict[int, Any] = {}
-        self.looked, self.rests = 0, False
+        self.searched, self.had_detached = 0, False
         self.spans: deque[ReadableSpan] = deque()
-        self.closed = self.queued = self.early = self.cut = self.asked = False
-        self.since = self.still_since = self.live_due = now
-        self.seen = (0, 0)
-        self.counted = self.size = self.measured = self.draws = 0
+        self.closed = self.queued = self.early = self.cut = self.search_queued = False
+        self.since = self.unchanged_since = self.live_due = now
+        self.last_counts = (0, 0)
+        self.counted = self.size = self.measured = self.removals = 0
         self.live_size = self.live_measured = 0
 
-    def forget_size(self) -> None:
+    def reset_size(self) -> None:
         """Have the ended spans measured again, after spans were removed."""
         self.size = self.measured = 0
-        self.draws += 1
+        self.removals += 1
 
 
 def is_relevant(span: Any) -> bool:
@@ -167,31 +167,31 @@ class _Trees:
             while (parent := _parent(span)) in ended and parent not in self.busy:
                 self.busy.add(parent)
                 span = ended[parent]
-        self._below: Final[dict[int, int]] = {0: 0}
+        self._outermost: Final[dict[int, int]] = {0: 0}
 
-    def below(self, span_id: int) -> int:
+    def outermost_open(self, span_id: int) -> int:
         """Return the id of the outermost open span among a span and its ancestors; 0 if none of them is open.
 
         `_AGENT` if one of them is an agent's span of an unfinished run, `_UNKNOWN` if a parent is unknown.
         """
         chain = []
-        while span_id in self._spans and span_id not in self._below:
+        while span_id in self._spans and span_id not in self._outermost:
             chain.append(span_id)
-            self._below[span_id] = 0 if span_id in self.ended else _UNKNOWN  # parent links may form a circle
+            self._outermost[span_id] = 0 if span_id in self.ended else _UNKNOWN  # parent links may form a circle
             span_id = _parent(self._spans[span_id])
-        top = self._below.get(span_id, _UNKNOWN)
+        outermost = self._outermost.get(span_id, _UNKNOWN)
         for each in reversed(chain):
-            top = self._below[each] = self._passed(each, top)
-        return top
+            outermost = self._outermost[each] = self._outermost_of(each, outermost)
+        return outermost
 
-    def _passed(self, span_id: int, top: int) -> int:
-        """Return the result of `below` for a span, given the result for its parent."""
+    def _outermost_of(self, span_id: int, outermost: int) -> int:
+        """Return the result of `outermost_open` for a span, given the result for its parent."""
         is_open = span_id not in self.ended
         if (is_open or span_id in self.busy) and self._is_agent(self._spans[span_id]):
             return _AGENT
         if is_open and _parent(self._spans[span_id]) in self.ended:
             return _UNKNOWN  # an open span below an ended one: it is unknown what else is there
-        return top or span_id if is_open else top
+        return outermost or span_id if is_open else outermost
 
 
 def _id(span: Any) -> int:

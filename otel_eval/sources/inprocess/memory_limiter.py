@@ -26,7 +26,7 @@ _DROPPED: Final = (
 class SpanMemoryLimiter:
     """Measures ended spans, each once, and submits traces to the worker early if they hold too many bytes.
 
-    `look` runs on a thread of its own: the threads on which spans end do not wait for it, and it does not wait for scorers.
+    `enforce` runs on a thread of its own: the threads on which spans end do not wait for it, and it does not wait for scorers.
 
     Args:
         recorder: holds the spans.
@@ -37,10 +37,10 @@ class SpanMemoryLimiter:
     def __init__(self, recorder: Recorder, limits: InProcessLimits, reserve: Callable[[int], None]) -> None:
         self._recorder, self._limits, self._reserve = recorder, limits, reserve
         self._warnings: Final = Warnings()
-        self._spans = self._bytes = 0  # measured in this look
+        self._spans = self._bytes = 0  # measured in this pass
         self.held_bytes = 0  # of open traces and of spans queued for the worker, as measured last
 
-    def look(self) -> None:
+    def enforce(self) -> None:
         """Measure new spans, and submit what exceeds a limit. Linear in the new spans, plus 0.3 µs for each open trace."""
         now, entries = time.monotonic(), self._recorder.entries()
         self._spans = self._bytes = 0
@@ -49,15 +49,15 @@ class SpanMemoryLimiter:
                 self._measure(entry)
             if 8 * abs(len(entry.open) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
                 self._measure_live(entry, now)
-        for handed in self._recorder.unmeasured():
-            fresh = handed.spans[handed.measured :]
-            self._recorder.add_size(handed, handed.draws, len(fresh), _sizes(fresh))
-        self._cut_off(entries)
-        self._relieve([each for each in entries if not each.queued and not each.closed])
+        for submitted in self._recorder.unmeasured():
+            fresh = submitted.spans[submitted.measured :]
+            self._recorder.add_size(submitted, submitted.removals, len(fresh), _sizes(fresh))
+        self._enforce_per_trace(entries)
+        self._enforce_total([each for each in entries if not each.queued and not each.closed])
         self.warn_of_drops()
-        self.held_bytes = sum(map(_held, entries)) + self._recorder.waiting_bytes
+        self.held_bytes = sum(map(_open_bytes, entries)) + self._recorder.waiting_bytes
         self._reserve(self.held_bytes)
-        self._pace()
+        self._schedule_next()
 
     def warn_of_drops(self) -> None:
         """Log one warning, once traces were dropped."""
@@ -65,53 +65,53 @@ class SpanMemoryLimiter:
             self._warnings.once("dropped", _DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
 
     def _measure(self, entry: LiveTrace) -> None:
-        draws, begin = entry.draws, entry.measured
+        removals, begin = entry.removals, entry.measured
         fresh = list(islice(entry.spans.copy(), begin, None))
         size = _sizes(fresh)
-        self._recorder.add_size(entry, draws, len(fresh), size)
+        self._recorder.add_size(entry, removals, len(fresh), size)
         self._spans += len(fresh)
         self._bytes += size
 
     def _measure_live(self, entry: LiveTrace, now: float) -> None:
-        """Measure open spans. They may still get attributes, so `look` repeats this as the trace ages or their number changes."""
+        """Measure open spans. They may still get attributes, so this is repeated as the trace ages or their number changes."""
         live = [span for span in entry.open.copy().values() if span is not None]
         entry.live_measured, entry.live_size = len(live), _sizes(live)
         self._spans += len(live)
         self._bytes += entry.live_size
         entry.live_due = now + max(1.0, now - entry.since)
 
-    def _pace(self) -> None:
-        """Schedule the next look: after as many spans of the size measured now as hold an eighth of `max_bytes`."""
+    def _schedule_next(self) -> None:
+        """Schedule the next measurement: after as many spans of the size measured now as hold an eighth of `max_bytes`."""
         if self._spans:
             share = self._limits.max_bytes // 8 * self._spans // self._bytes
             self._recorder.call_after(min(MANY_SPANS, max(_FEW_SPANS, share)))
 
-    def _cut_off(self, entries: Iterable[LiveTrace]) -> None:
+    def _enforce_per_trace(self, entries: Iterable[LiveTrace]) -> None:
         most = self._limits.max_bytes_per_trace
         for entry in entries:
             if entry.size > most + SPAN_OVERHEAD_BYTES and not entry.cut:
-                self._recorder.cut_off(entry)
+                self._recorder.truncate(entry)
             elif entry.size > most // 2:
-                self._recorder.ask(entry)
+                self._recorder.request_search(entry)
 
-    def _relieve(self, entries: list[LiveTrace]) -> None:
+    def _enforce_total(self, entries: list[LiveTrace]) -> None:
         """Submit the ended spans of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
-        most, held = self._limits.max_bytes, sum(map(_held, entries))
+        most, held = self._limits.max_bytes, sum(map(_open_bytes, entries))
         if held > most:
             self._warnings.once("early", _EARLY, most, _REMEDY)
         elif held > most // 2:
             for entry in entries:
-                self._recorder.ask(entry)
-        for relief in (self._recorder.give_over, self._recorder.evict):
+                self._recorder.request_search(entry)
+        for submit in (self._recorder.submit_ended, self._recorder.evict):
             for entry in entries:
                 if held <= most:
                     return
-                held -= _held(entry)
-                relief(entry)
-                held += _held(entry)
+                held -= _open_bytes(entry)
+                submit(entry)
+                held += _open_bytes(entry)
 
 
-def _held(entry: LiveTrace) -> int:
+def _open_bytes(entry: LiveTrace) -> int:
     """The bytes of an open trace; 0 if it is queued for the worker, where its bytes are counted separately."""
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 

@@ -54,10 +54,10 @@ class InProcessSource(SpanProcessor):
         self._handover: Final = handover
         self._reset()
         self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s)
-        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._many_came)
+        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._on_many_spans)
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
-            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.look, tick_s=tick_s
+            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.enforce, tick_s=tick_s
         )
         self._pipeline: Any = None
         self._resource: Any = None
@@ -66,14 +66,14 @@ class InProcessSource(SpanProcessor):
         self._inactive = False
         self.number: Final = next(_numbers)
         self._last_at_exit = False
-        held: Final = weakref.WeakMethod(self.shutdown)  # the hook must not keep this object alive
-        self._exit_hook: Final = lambda: alive() if (alive := held()) is not None else None
+        weak_shutdown: Final = weakref.WeakMethod(self.shutdown)  # the hook must not keep this object alive
+        self._exit_hook: Final = lambda: alive() if (alive := weak_shutdown()) is not None else None
         atexit.register(self._exit_hook)
         in_each_child(self, InProcessSource._after_fork)
 
     def _reset(self) -> None:
         self._ending, self._flushing = threading.Lock(), threading.Lock()
-        self._limit_asked = False
+        self._limit_requested = False
         self._scopes = SdkResourceScopes()
 
     # ------------------------------------------------------------------ what subclasses add
@@ -134,7 +134,7 @@ class InProcessSource(SpanProcessor):
         self._limiting.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
-            if self._finds_double(pipeline):
+            if self._deactivate_if_duplicate(pipeline):
                 return
             self._pipeline, self._resource = pipeline, span.resource
             self._at_once = not move_to_front(self, pipeline)
@@ -142,21 +142,21 @@ class InProcessSource(SpanProcessor):
             self._last_at_exit = True
             self.be_last_registered_at_exit()
 
-    def _many_came(self) -> None:
-        if self._limit_asked:
+    def _on_many_spans(self) -> None:
+        if self._limit_requested:
             # The thread has not run since: it loses the race for the interpreter's lock against a thread that releases it often,
             # such as an event loop on a busy machine.
             time.sleep(_YIELD_S)
             return
-        self._limit_asked = True
+        self._limit_requested = True
         self._limiting.put(self._limit)
 
-    def _finds_double(self, pipeline: Any) -> bool:
+    def _deactivate_if_duplicate(self, pipeline: Any) -> bool:
         """Deactivate this processor, with a warning, if an older one of the pipeline does the same; True if it did."""
         for other in neighbours(pipeline):
             if isinstance(other, InProcessSource) and other.number < self.number and other.is_active and self.equals(other):
                 self._inactive = True
-                self._recorder.shut()
+                self._recorder.shut_down()
                 _log.warning(
                     "a second %s with the same configuration was added to this TracerProvider and stays inactive; "
                     "add it once (OTEL_EVAL_CONFIG adds one, too)",
@@ -198,8 +198,8 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ on the threads of the processor
 
     def _limit(self) -> None:
-        self._limit_asked = False
-        self._limiter.look()
+        self._limit_requested = False
+        self._limiter.enforce()
 
     def _is_agents(self, span: Any) -> bool:
         return self._is_agent(SdkSpanReader(span), _scope_name(span))
@@ -208,17 +208,17 @@ class InProcessSource(SpanProcessor):
         """Pass the spans of a queued trace to `handover`, or search it for detached runs; called on the worker."""
         if self._inactive:
             return
-        handed = self._recorder.take(item)
-        if handed is None:
+        submitted = self._recorder.take(item)
+        if submitted is None:
             return
-        trace_id = handed.trace_id.to_bytes(16, "big")
-        if handed.early:
+        trace_id = submitted.trace_id.to_bytes(16, "big")
+        if submitted.early:
             self._note_early(trace_id)
-        frame, below = self._scopes.frame, handed.below
-        ids = [(span, cast(Any, span.context).span_id) for span in handed.spans if is_relevant(span)]
-        frames = [frame(span, trace_id, span_id, below.get(span_id)) for span, span_id in ids]
+        frame, parents = self._scopes.frame, submitted.parents
+        ids = [(span, cast(Any, span.context).span_id) for span in submitted.spans if is_relevant(span)]
+        frames = [frame(span, trace_id, span_id, parents.get(span_id)) for span, span_id in ids]
         if frames:
-            self._handover(trace_id, frames, handed.why)
+            self._handover(trace_id, frames, submitted.why)
 
     def _sweep(self) -> None:
         self._recorder.sweep(time.monotonic())
@@ -230,7 +230,7 @@ class InProcessSource(SpanProcessor):
         """Score every complete trace and deliver the results; False if that was not finished in time."""
         deadline = time.monotonic() + timeout_millis / 1000
         for entry in self._recorder.entries():
-            self._recorder.ask(entry)
+            self._recorder.request_search(entry)
         drained = self._worker.drain(timeout_millis / 1000)  # twice: the first drain may queue detached runs
         drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
         # A provider flushed here may flush this processor in turn: the nested call has nothing left to do.
@@ -247,7 +247,7 @@ class InProcessSource(SpanProcessor):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         atexit.unregister(self._exit_hook)
-        self._recorder.shut()
+        self._recorder.shut_down()
         self._limiting.end()
         self._limiter.warn_of_drops()
         if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked_s() > _BLOCKED_S):
@@ -275,7 +275,7 @@ class InProcessSource(SpanProcessor):
         self._recorder.reset(self._worker.put)
         if ended:
             self._ending.acquire()
-            self._recorder.shut()
+            self._recorder.shut_down()
         self._begin()
 
 

@@ -53,7 +53,7 @@ class Recorder:
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
         self._began = began
         self._limit = limits.max_spans_per_trace
-        self._room = self._limit // 2
+        self._check_above = self._limit // 2
         self.reset(put)
 
     def reset(self, put: Callable[[LiveTrace | EndedSpans], None]) -> None:
@@ -65,7 +65,7 @@ class Recorder:
         self._waiting_spans = self.waiting_bytes = 0  # queued for the worker; only measured bytes count
         self._unmeasured: deque[EndedSpans] = deque()
         self.call_after(MANY_SPANS)
-        self._down = False
+        self._is_shut_down = False
         self._since_ns = time.time_ns()
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Recorder:
         """Note that a span started. Its context is a tuple: (trace id, span id, …)."""
         context = getattr(span, "_context", None) or span.context  # less than what the property costs in SDK 1.30 to 1.45
         if not next(self._credit, False):
-            self._many_came()
+            self._note_many()
         entry = self._traces.get(context[0])
         if entry is None:
             entry = self._begin(span, parent_context)
@@ -95,21 +95,21 @@ class Recorder:
                 return
         entry.open[context[1]] = span
         if entry.closed:
-            self._again(entry, context)
+            self._reopen(entry, context)
 
     def ended(self, span: ReadableSpan) -> bool:
         """Note that a span ended; True if its trace may be queued for the worker now."""
         context = getattr(span, "_context", None) or cast(Any, span.context)  # as in `started`
         if not next(self._credit, False):
-            self._many_came()
+            self._note_many()
         entry = self._traces.get(context[0])
         if entry is None:
-            self._stray(span)
+            self._unmatched_end(span)
             return True
         spans, under_way = entry.spans, entry.open
         spans.append(span)
         under_way.pop(context[1], None)
-        if not under_way or entry.closed or len(spans) > entry.room:
+        if not under_way or entry.closed or len(spans) > entry.check_above:
             self._complete_or_limit(entry, span)
             return True
         return False
@@ -117,9 +117,9 @@ class Recorder:
     def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
         if not is_relevant(span):
             return None
-        if not self._down:
+        if not self._is_shut_down:
             self._began(span)
-        if self._down:  # `_began` shuts the recorder down if another processor does the same
+        if self._is_shut_down:  # `_began` shuts the recorder down if another processor does the same
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
@@ -133,7 +133,7 @@ class Recorder:
             with self._lock:
                 if (oldest := self._oldest()) is not None:  # else another thread removed a trace, or changed the dictionary
                     self.evict(oldest)
-        return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._room))
+        return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._check_above))
 
     def evict(self, entry: LiveTrace) -> None:
         """Submit a trace before its end because of a limit, and forget it."""
@@ -142,23 +142,23 @@ class Recorder:
                 self.counts["traces_evicted"] += 1
                 self.close(entry, "overflow" if entry.open else "closed")
 
-    def _again(self, entry: LiveTrace, context: Any) -> None:
+    def _reopen(self, entry: LiveTrace, context: Any) -> None:
         """Move a span that started while its trace was being closed to a new entry of the trace."""
         with self._lock:
             if not entry.closed:
                 return
             self._entry(context[0]).open[context[1]] = entry.open.pop(context[1], None)
 
-    def _many_came(self) -> None:
+    def _note_many(self) -> None:
         """Have bytes measured, since many spans started or ended; less often with many open traces, each of which takes time."""
         self.call_after(self._many_spans)
         self._many()
 
-    def _stray(self, span: ReadableSpan) -> None:
+    def _unmatched_end(self, span: ReadableSpan) -> None:
         """Handle the end of a span whose start was not seen, or whose trace was submitted while the span was open."""
         if not is_relevant(span):
             return
-        if self._down:
+        if self._is_shut_down:
             with self._lock:
                 self.counts["spans_after_shutdown"] += 1
             return
@@ -166,7 +166,7 @@ class Recorder:
         trace_id = span.context[0]
         if (span.start_time or 0) >= self._since_ns:  # its start was seen, so its trace was submitted: it is late
             with self._lock:
-                self._hand(EndedSpans(trace_id, [span], "closed"))
+                self._submit(EndedSpans(trace_id, [span], "closed"))
             return
         entry = self._entry(trace_id)
         entry.early = True
@@ -176,19 +176,19 @@ class Recorder:
     def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
         """Handle a span that may complete the trace, comes after it was closed, or exceeds a limit."""
         if entry.closed:
-            self._late(entry, span)
+            self._handle_late(entry, span)
             return
-        if entry.room < 0 or len(entry.spans) > self._limit:
-            self._cut(entry)
-        elif len(entry.spans) > entry.room:
-            entry.room = self._limit
-            self.ask(entry)
+        if entry.check_above < 0 or len(entry.spans) > self._limit:
+            self._drop_last(entry)
+        elif len(entry.spans) > entry.check_above:
+            entry.check_above = self._limit
+            self.request_search(entry)
         if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
-            self._offer(entry)
+            self._queue_to_close(entry)
 
-    def _offer(self, entry: LiveTrace) -> None:
+    def _queue_to_close(self, entry: LiveTrace) -> None:
         with self._lock:
             if entry.queued or entry.closed:
                 return
@@ -219,15 +219,15 @@ class Recorder:
             self.waiting_bytes -= item.size
             item.counted = 0
 
-    def _late(self, entry: LiveTrace, span: ReadableSpan) -> None:
+    def _handle_late(self, entry: LiveTrace, span: ReadableSpan) -> None:
         with self._lock:
             try:
                 entry.spans.remove(span)
             except ValueError:
                 return  # it was submitted when the trace was closed
-        self._stray(span)
+        self._unmatched_end(span)
 
-    def _cut(self, entry: LiveTrace) -> None:
+    def _drop_last(self, entry: LiveTrace) -> None:
         with self._lock, suppress(IndexError):  # the worker removed the span first
             entry.spans.pop()
             entry.cut = True
@@ -252,7 +252,7 @@ class Recorder:
                 self._unqueue(entry)
             return entry
         if not entry.queued:
-            entry.asked = False
+            entry.search_queued = False
             self._detach(entry, time.monotonic())
             return None
         entry.queued = False  # before reading `open`: a thread that empties it afterwards queues it again
@@ -262,36 +262,36 @@ class Recorder:
                 return None
             entry.closed = True  # before reading `open`, too: a span that starts meanwhile sees it
             entry.closed = not entry.open
-            return self._leave(entry, "closed") if entry.closed else None
+            return self._remove(entry, "closed") if entry.closed else None
 
     def close(self, entry: LiveTrace, why: str) -> None:
         """Submit the ended spans of a trace, even if others are open, and forget the trace; spans that end later are late."""
         with self._lock:
             if not entry.closed:
                 entry.closed = True
-                self._hand(self._leave(entry, why))
+                self._submit(self._remove(entry, why))
 
-    def _leave(self, entry: LiveTrace, why: str) -> EndedSpans:
+    def _remove(self, entry: LiveTrace, why: str) -> EndedSpans:
         if self._traces.get(entry.trace_id) is entry:
             del self._traces[entry.trace_id]
-        return self._drawn(entry, why)
+        return self._pop_ended(entry, why)
 
-    def _drawn(self, entry: LiveTrace, why: str) -> EndedSpans:
+    def _pop_ended(self, entry: LiveTrace, why: str) -> EndedSpans:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
         self._unqueue(entry)
         size, measured = entry.size, entry.measured
-        entry.forget_size()
+        entry.reset_size()
         why = "overflow" if entry.cut else why
         return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
-    def _hand(self, handed: EndedSpans) -> None:
-        if self._is_full(len(handed.spans)):
+    def _submit(self, submitted: EndedSpans) -> None:
+        if self._is_full(len(submitted.spans)):
             self.counts["traces_dropped"] += 1
-            self.counts["spans_dropped"] += len(handed.spans)
-        elif handed.spans:
-            self._queue(handed)
+            self.counts["spans_dropped"] += len(submitted.spans)
+        elif submitted.spans:
+            self._queue(submitted)
 
     def sweep(self, now: float) -> None:
         """Submit traces that are idle, aged or over a limit. Called about once a second; costs 0.2 µs for each trace."""
@@ -308,32 +308,32 @@ class Recorder:
     def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)
         seen = (len(entry.open), len(entry.spans))
-        if now - entry.since >= self.limits.max_age_s and not (entry.rests and not entry.spans):
+        if now - entry.since >= self.limits.max_age_s and not (entry.had_detached and not entry.spans):
             self.close(entry, "aged")
         elif seen[0] > self._limit:
             self.close(entry, "overflow")
-        elif seen != entry.seen:
-            entry.seen, entry.still_since = seen, now
-        elif entry.spans and now - entry.still_since >= self.limits.idle_s:
+        elif seen != entry.last_counts:
+            entry.last_counts, entry.unchanged_since = seen, now
+        elif entry.spans and now - entry.unchanged_since >= self.limits.idle_s:
             with self._lock:
-                self._hand(self._drawn(entry, "idle"))
+                self._submit(self._pop_ended(entry, "idle"))
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
         """Submit the ended spans of a trace that are complete, if there are detached runs; its age counts from then on."""
         ended = entry.spans.copy()
-        if entry.early or entry.cut or len(ended) == entry.looked:
+        if entry.early or entry.cut or len(ended) == entry.searched:
             return
-        entry.looked = len(ended)
+        entry.searched = len(ended)
         found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
             if found is None or entry.closed or entry.queued:
                 return
-            handed = {id(span) for span in found.spans}
-            rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in handed]
+            submitted = {id(span) for span in found.spans}
+            rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in submitted]
             entry.spans.extendleft(reversed(rest))
-            entry.forget_size()
-            entry.since, entry.looked, entry.rests, entry.room = now, len(rest), True, self._room
-            self._hand(found)
+            entry.reset_size()
+            entry.since, entry.searched, entry.had_detached, entry.check_above = now, len(rest), True, self._check_above
+            self._submit(found)
 
     # ------------------------------------------------------------------ for the memory limiter
 
@@ -349,40 +349,40 @@ class Recorder:
     def unmeasured(self) -> Iterator[EndedSpans]:
         """Yield submitted spans that are queued and not all measured, each item once."""
         while self._unmeasured:
-            handed = self._unmeasured.popleft()
-            if handed.counted:
-                yield handed
+            submitted = self._unmeasured.popleft()
+            if submitted.counted:
+                yield submitted
 
-    def add_size(self, item: LiveTrace | EndedSpans, draws: int, count: int, size: int) -> None:
-        """Add the size of `count` more spans, unless spans were removed since `draws` was read."""
+    def add_size(self, item: LiveTrace | EndedSpans, removals: int, count: int, size: int) -> None:
+        """Add the size of `count` more spans, unless spans were removed since `removals` was read."""
         with self._lock:
-            if item.draws == draws:
+            if item.removals == removals:
                 item.measured += count
                 item.size += size
                 self.waiting_bytes += size if item.counted else 0
 
-    def ask(self, entry: LiveTrace) -> None:
+    def request_search(self, entry: LiveTrace) -> None:
         """Have the worker search a trace for detached runs now, and not at the next sweep."""
-        if not entry.asked and len(entry.spans) != entry.looked:
-            entry.asked = True
+        if not entry.search_queued and len(entry.spans) != entry.searched:
+            entry.search_queued = True
             self._put(entry)
 
-    def give_over(self, entry: LiveTrace) -> None:
+    def submit_ended(self, entry: LiveTrace) -> None:
         """Submit the ended spans of a trace because of `max_bytes`; its open spans are still tracked."""
         with self._lock:
             if entry.spans and not entry.closed and not entry.queued:
                 self.counts["traces_evicted"] += 1
-                self._hand(self._drawn(entry, "overflow"))
+                self._submit(self._pop_ended(entry, "overflow"))
 
-    def cut_off(self, entry: LiveTrace) -> None:
+    def truncate(self, entry: LiveTrace) -> None:
         """Submit the ended spans of a trace because of `max_bytes_per_trace`; its further spans are dropped."""
         with self._lock:
             if not entry.closed and not entry.queued:
-                entry.cut, entry.room = True, -1
-                self._hand(self._drawn(entry, "overflow"))
+                entry.cut, entry.check_above = True, -1
+                self._submit(self._pop_ended(entry, "overflow"))
 
-    def shut(self) -> None:
+    def shut_down(self) -> None:
         """Submit all open traces, and record no more spans."""
-        self._down = True
+        self._is_shut_down = True
         for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")

@@ -74,10 +74,10 @@ def open_parent(span: Any, parent_context: Any) -> int | None:
     parent = span.parent
     if parent is None or parent.is_remote or not parent.trace_flags.sampled:
         return None
-    held = get_current_span(parent_context)
-    if held.get_span_context() != parent or not held.is_recording():
+    current = get_current_span(parent_context)
+    if current.get_span_context() != parent or not current.is_recording():
         return None
-    pipeline = pipeline_of(held)
+    pipeline = pipeline_of(current)
     return parent.span_id if pipeline is not None and pipeline is pipeline_of(span) else None
 
 
@@ -223,7 +223,7 @@ _FIELDS: Final = attrgetter(
 )
 
 
-def plain(value: Any) -> Any:
+def otlp_value(value: Any) -> Any:
     """Convert a value to what OTLP would carry: lists for tuples, base64 text for bytes, built-in types for their subclasses."""
     match value:
         case None | bool():
@@ -237,9 +237,9 @@ def plain(value: Any) -> Any:
         case bytes():
             return b64encode(value).decode()
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): otlp_value(each) for key, each in value.items()}
         case Sequence():
-            return [plain(each) for each in value]
+            return [otlp_value(each) for each in value]
     return str(value)
 
 
@@ -298,12 +298,12 @@ class SdkSpanReader:
 
     def events(self) -> Iterator[SpanEvent]:
         """The span's events in order."""
-        return (SpanEvent(event.name, plain(_items(event.attributes))) for event in self._span.events)
+        return (SpanEvent(event.name, otlp_value(_items(event.attributes))) for event in self._span.events)
 
 
 def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     keys, prefixes = wanted.keys, wanted.prefixes
-    return {key: plain(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
+    return {key: otlp_value(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
 
 
 class SdkResourceScope:
@@ -317,7 +317,7 @@ class SdkResourceScope:
         attributes = _items(resource.attributes) if resource is not None else {}
         self.service: str = str(attributes.get("service.name", ""))
         self.deployment: Deployment = Deployment.of(attributes)
-        self.resource: Mapping[str, Any] = exported_resource(plain(attributes))
+        self.resource: Mapping[str, Any] = exported_resource(otlp_value(attributes))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
@@ -326,21 +326,21 @@ class SdkResourceScope:
 
     def view(self, payload: ReadableSpan) -> SpanReader:
         """Return a reader of the span."""
-        view = SdkSpanReader(payload)
+        reader = SdkSpanReader(payload)
         if _extension is None:
-            return view
+            return reader
         try:  # reads the span as if it had been received over the wire
-            made: SpanReader = _extension.recorded(*_FIELDS(payload), view)
+            native_reader: SpanReader = _extension.recorded(*_FIELDS(payload), reader)
         except (AttributeError, TypeError):  # not the SDK's own class, or that of a later SDK
-            return view
-        return made
+            return reader
+        return native_reader
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
         """Return the key that orders spans of one id: end, number of attributes, then all that distinguishes the spans."""
-        items = _items(raw_attributes(payload))
-        view = SdkSpanReader(payload)
-        rank = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
-        return (view.end_ns, len(items), repr(rank).encode())
+        items, span = _items(raw_attributes(payload)), SdkSpanReader(payload)
+        attributes = sorted(otlp_value(items).items())
+        rank = (span.name, span.start_ns, span.status_code, span.status_message, attributes, [*span.events()])
+        return (span.end_ns, len(items), repr(rank).encode())
 
 
 class SdkResourceScopes:
@@ -360,12 +360,12 @@ class SdkResourceScopes:
             resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
         return resource_scope
 
-    def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, below: int | None = None) -> SpanFrame:
-        """Return the frame of a span for assembly; `below`, if given, is the id of its parent in place of its own."""
-        if below is None and span.parent is not None:
-            below = span.parent.span_id
-        above = b"" if below is None else below.to_bytes(8, "big")
-        return (trace_id, span_id.to_bytes(8, "big"), (above, span, self.of(span)), size_of(span))
+    def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, parent_id: int | None = None) -> SpanFrame:
+        """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its parent."""
+        if parent_id is None and span.parent is not None:
+            parent_id = span.parent.span_id
+        parent = b"" if parent_id is None else parent_id.to_bytes(8, "big")
+        return (trace_id, span_id.to_bytes(8, "big"), (parent, span, self.of(span)), size_of(span))
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
