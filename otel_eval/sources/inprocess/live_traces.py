@@ -108,12 +108,13 @@ class LiveTrace:
         queued: whether it is queued for the worker to be closed; `counted` of its spans count as queued then.
         search_queued: whether it is queued for the worker to search it for detached runs.
         closed: whether it was closed; spans that end later are late.
-        cut: whether spans of it were dropped at a limit.
+        cut: whether spans of it are dropped at a limit.
         since: when it was created, or spans of it were last submitted as detached.
         last_counts: the numbers of open and ended spans at the last sweep, which have not changed since `unchanged_since`.
         searched: the number of ended spans when it was last searched for detached runs.
         had_detached: whether detached runs of it were submitted: then it is not closed for its age while no ended spans are held.
-        check_above: the number of ended spans over which a limit is checked; below 0 every further span is dropped.
+        check_above: the number of ended spans above which it is searched for detached runs (at half of the limit), or spans are
+            dropped (at the limit); below 0 every further span is dropped.
         size: the bytes of the first `measured` ended spans.
         removals: how often spans were removed, so that a measurement that overlapped a removal is discarded.
         live_size: the bytes of the `live_measured` open spans at the last measurement; the next is at `live_due`.

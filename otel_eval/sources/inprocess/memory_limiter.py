@@ -18,7 +18,7 @@ _FEW_SPANS: Final = 16  # bytes are measured after this many spans at the earlie
 _REMEDY: Final = "raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 _EARLY: Final = "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are evaluated early; %s"
 _DROPPED: Final = (
-    "evaluation is slower than spans arrive: traces are dropped while those that wait hold %d spans, or %d bytes (half of "
+    "evaluation is slower than spans arrive: traces are dropped while queued traces hold %d spans, or %d bytes (half of "
     "traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer or faster scorers"
 )
 

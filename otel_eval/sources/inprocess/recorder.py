@@ -85,7 +85,7 @@ class Recorder:
 
     def started(self, span: Any, parent_context: Any) -> None:
         """Note that a span started. Its context is a tuple: (trace id, span id, …)."""
-        context = getattr(span, "_context", None) or span.context  # less than what the property costs in SDK 1.30 to 1.45
+        context = getattr(span, "_context", None) or span.context  # faster than the property in SDK 1.30 to 1.45
         if not next(self._credit, False):
             self._note_many()
         entry = self._traces.get(context[0])
@@ -342,7 +342,7 @@ class Recorder:
         return list(self._traces.copy().values())
 
     def call_after(self, spans: int) -> None:
-        """Have `many` called after this number of spans more, which is twice as many starts and ends."""
+        """Have `many` called after this number of spans (twice as many starts and ends), or later with many open traces."""
         self._many_spans = spans
         self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # one item for each start or end
 

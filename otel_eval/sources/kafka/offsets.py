@@ -195,8 +195,8 @@ class OffsetFinder:
         self._counters.add("kafka.offsets_out_of_range", partition=str(partition))
         self._warnings.say(
             f"range {partition}",
-            "offset %d of partition %d of %s is out of range: records were deleted before they were read, or the topic was made "
-            "anew; reading goes on at %d (raise the topic's retention)",
+            "offset %d of partition %d of %s is out of range: records were deleted before they were read, or the topic was "
+            "recreated; reading continues at %d (raise the topic's retention)",
             *(offset, partition, self._topic, first),
         )
         return Start(first, first, self._now())
