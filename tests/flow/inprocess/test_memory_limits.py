@@ -224,7 +224,7 @@ def end(recorder: Recorder, root: Any, size: int = 0) -> Read:
 
 
 def test_each_ended_span_is_measured_once(recorder: Recorder):
-    """However often the limiter looks."""
+    """However often the limiter runs."""
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, entry = begin(recorder)
     spans = []
@@ -236,7 +236,7 @@ def test_each_ended_span_is_measured_once(recorder: Recorder):
 
 
 def test_what_is_taken_out_while_it_is_measured_counts_no_longer(recorder: Recorder):
-    """The worker is quicker."""
+    """The worker takes the spans first."""
     root, entry = begin(recorder)
     end(recorder, root)
     removals = entry.removals
@@ -246,7 +246,7 @@ def test_what_is_taken_out_while_it_is_measured_counts_no_longer(recorder: Recor
 
 
 def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
-    """Late spans are handed over one by one, without a look at them."""
+    """Late spans are submitted one by one, before they are measured."""
     put: list[Any] = []
     recorder.reset(put.append)
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
@@ -264,7 +264,7 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
 
 
 def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Recorder):
-    """Growth between two looks does not depend on the clock."""
+    """Growth between two measurements does not depend on the clock."""
     asked: list[int] = []
     recorder = Recorder(recorder.limits, lambda _: None, lambda _: None, many=lambda: asked.append(1))
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)

@@ -1,4 +1,4 @@
-"""A partition with a real pipeline: what it finishes, refuses and hands on; owners that crash and give away, by chance."""
+"""A partition with a real pipeline: what it finishes, refuses and commits; random crashes and rebalances of owners."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Dead:
 
 
 class Owner:
-    """A partition and everything that it gave out."""
+    """A partition and the reports that it emitted."""
 
     def __init__(self, start: Start = BEGINNING, limits: Limits = WAITS, *, delivers: bool = True, most_ids: int = 1000) -> None:
         self.reports: list[Report] = []
@@ -174,7 +174,7 @@ def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
 
 
 def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
-    """Records wait, time goes on, and everything is evaluated in the end."""
+    """Records stay queued, the clock advances, and everything is evaluated in the end."""
     limits = Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, grace_period_s=0.0, max_traces=2)
     owner, offset, log = Owner(limits=limits), 0, list[TopicRecord]()
     for number in range(12):
@@ -228,7 +228,7 @@ def test_a_long_trace_that_ends_behind_the_watermark_is_known_to_every_later_own
 
 
 def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
-    """Each result's id, and everything else but who gave it when."""
+    """Each result by its id, without evaluator and time."""
     return [
         (row["result_id"], {key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")})
         for report in reports
@@ -276,7 +276,7 @@ def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed:
         if is_last:
             owner.idle(70.0)
         elif rng.random() < 0.5 and position > commit[0]:
-            commit = owner.partition.commit  # it gives away in order
+            commit = owner.partition.commit  # an orderly rebalance
         reports += owner.reports
         if is_last:
             break
