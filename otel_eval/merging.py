@@ -1,8 +1,8 @@
 """Merge the results that several evaluators gave for the same traces.
 
-One trace has one set of results where one evaluator saw all of it. Where its spans were split between several, each of them
-scored a part, and the parts may look whole. The `spans_digest` of every result identifies the spans
-that its evaluator knew, so the split shows when the results are merged.
+A trace has one set of results if one evaluator had all its spans. If the spans were split between several evaluators, each of
+them scored a part, and a part may look complete. The `spans_digest` of every result identifies the spans that its evaluator had,
+so the split is detected when the results are merged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from otel_eval.errors import InputError
 
 Row = Mapping[str, Any]
-"""The fields of one result, as JSON Lines have them."""
+"""The fields of one result, as in a line of JSON Lines."""
 
 _OUTCOMES: Final = {"scored": 3, "failed": 2, "skipped": 1}  # no_run and what later versions add: 0
 _NO_RUN: Final = "no_run"
@@ -24,7 +24,7 @@ _FILE: Final = "file:"
 
 
 class _Key(NamedTuple):
-    """Which result, and whose: at most one row of each is kept."""
+    """Identifies a result and its evaluator; one row is kept for each key."""
 
     trace_id: str
     span_id: str
@@ -40,25 +40,25 @@ _NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "evaluator")
 def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
     """Put the results of several evaluators together: at most one for each run, evaluation and scorer.
 
-    Of one evaluator's results the highest revision counts, whatever its outcome. Where evaluators knew different spans of a
-    trace, every result of that trace gets ``"split": true``: it may be wrong however complete it looks. Of the results of
-    several evaluators scored is preferred to failed and failed to skipped, then more spans, then the smaller JSON; the others
-    are kept in the list ``others`` of the one that is preferred, so that merging can go on with the output.
+    Among the results of one evaluator the highest revision counts, whatever its outcome. If evaluators had different spans of a
+    trace, every result of that trace gets ``"split": true``: it may be wrong even if it looks complete. Among the results of
+    several evaluators scored is preferred to failed and failed to skipped, then more spans, then the smaller JSON. The others
+    are kept in the list ``others`` of the preferred result, so that the output can be merged with further results.
 
     The order of sources and of merging makes no difference, and merging the output again changes nothing, as long as no row
-    was taken out: merge first, filter afterwards. The cost is linear in the number of rows, but for sorting the output.
+    was removed: merge first, filter afterwards. The cost is linear in the number of rows, apart from sorting the output.
 
     Args:
-        sources: rows of JSON Lines, each the content of one file. Rows without an `evaluator` (those of `replay`) are taken
-            as one evaluator's for each source, of which a later row replaces an earlier one with the same `result_id`; in
-            the output that evaluator is called `file:` and a hash of its rows.
+        sources: rows of JSON Lines, each the content of one file. All rows of a source without an `evaluator` (those of
+            `replay`) count as results of one evaluator; a later row replaces an earlier one with the same `result_id`. In the
+            output the name of this evaluator is `file:` and a hash of its rows.
 
     Returns:
-        The rows in order of trace, run, evaluation and scorer. A row whose outcome is `no_run` stands for a trace of which
-        an evaluator had spans but no result.
+        The rows in order of trace, run, evaluation and scorer. A row with the outcome `no_run` stands for a trace of which an
+        evaluator had spans but no result.
 
     Raises:
-        InputError: a row is not one of results.
+        InputError: a row is not a result.
     """
     best: dict[_Key, Row] = {}
     for source in sources:
@@ -72,17 +72,17 @@ def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def check_row(row: Any) -> None:
-    """See whether a row can be merged.
+    """Check that a row can be merged.
 
     Raises:
-        InputError: it is not one of results.
+        InputError: the row is not a result.
     """
     for each in _expanded(row):
         _key_of(each if each.get("evaluator") else {**each, "evaluator": _FILE})
 
 
 def _named(source: Iterable[Row]) -> Iterator[Row]:
-    """The rows of a source as they were before merging, each with an evaluator."""
+    """Yield the rows of a source as they were before an earlier merge, each with the name of an evaluator."""
     unnamed: dict[Any, Row] = {}
     for number, row in enumerate(source):
         for each in _expanded(row):
@@ -96,7 +96,7 @@ def _named(source: Iterable[Row]) -> Iterator[Row]:
 
 
 def _expanded(row: Row) -> Iterator[Row]:
-    """The row and those that it was preferred to, without what merging added."""
+    """Yield the row and those in its `others`, without the fields that merging added."""
     others = row.get("others", ()) if isinstance(row, Mapping) else ()
     for each in (row, *(others if isinstance(others, list | tuple) else ())):
         if not isinstance(each, Mapping):
@@ -105,7 +105,7 @@ def _expanded(row: Row) -> Iterator[Row]:
 
 
 def _hash_of(rows: Iterable[Row]) -> str:
-    """Of the rows in any order; two evaluations of the same files at different times have the same."""
+    """Return a hash of the rows that depends neither on their order nor on the time of evaluation."""
     # A sum of hashes does not depend on the order of the rows, and equal rows do not cancel out as they would with XOR.
     hashes = (blake2b(_canonical(row, timeless=True).encode("utf-8", "surrogatepass"), digest_size=8) for row in rows)
     return f"{sum(int.from_bytes(each.digest(), 'big') for each in hashes) % 2**64:016x}"
@@ -125,7 +125,7 @@ def _key_of(row: Row) -> _Key:
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:
-    """The least is preferred: scored before failed before skipped, more spans, the smaller JSON.
+    """Return a sort key; the preferred row has the least: scored before failed before skipped, more spans, the smaller JSON.
 
     The JSON is compared without the time of evaluation first, so that evaluating the same files again changes nothing.
     """
@@ -142,17 +142,17 @@ def _number(value: Any) -> int:
 
 
 def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
-    """Without the `no_run` rows of an evaluator that has a result for the same trace."""
+    """Leave out the `no_run` rows of evaluators that have a result for the same trace."""
     # `no_run` is written when a trace closes; late spans can bring a run, and results of it, afterwards.
     reported = {(key.trace_id, key.evaluator) for key in best if not key.no_run}
     return {key: row for key, row in best.items() if not key.no_run or (key.trace_id, key.evaluator) not in reported}
 
 
 def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
-    """The traces of which evaluators knew different spans, or of which one of several evaluators gives no digest."""
+    """Return the ids of traces of which evaluators had different spans, or of which one of several evaluators gives no digest."""
     known: dict[str, dict[str, tuple[int, str]]] = {}
     for key, row in kept.items():
-        # Results of earlier revisions know fewer spans: the most that an evaluator knew are compared.
+        # Earlier revisions are computed from fewer spans, so the revision with the most spans of each evaluator is compared.
         seen = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
         evaluators = known.setdefault(key.trace_id, {})
         evaluators[key.evaluator] = max(seen, evaluators.get(key.evaluator, seen))

@@ -1,4 +1,4 @@
-"""Stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, read into the same batches as live ones."""
+"""Read stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, as the same batches as live traces."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 from otel_eval.otlp.protobuf import SpanBatch
 
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
-"""Bytes, unpacked, of what has to be read as one piece."""
+"""The most bytes, after decompression, of a part that has to be decoded as a whole."""
 
 FORMATS: Final = "give OTLP (JSON, JSON Lines or protobuf), or Jaeger or Tempo JSON, each optionally gzipped"
 """What a file may be, for messages."""
 
 PIECE: Final = 1024 * 1024
-"""Bytes that are read at one time."""
+"""The bytes of one read."""
 
 Notify = Callable[[str], None]
-"""Takes one line about something that was skipped."""
+"""Receives one line about something that was skipped."""
 
 
-def placed(notify: Notify, place: str) -> Notify:
-    """The same, for what is inside `place`."""
+def with_place(notify: Notify, place: str) -> Notify:
+    """Return a function that calls `notify` with the line prefixed with the place."""
     return lambda problem: notify(f"{place}: {problem}")
 
 
 class Gap(SpanBatch):
-    """Stands where a part of the input could not be read although what came before it was used."""
+    """An empty batch that takes the place of a part of the input that could not be read."""

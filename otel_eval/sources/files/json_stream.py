@@ -1,8 +1,8 @@
-"""JSON documents of traces, distinguished by their keys: OTLP, Tempo and Jaeger, of any size.
+"""Read JSON documents of traces of any size. Their keys show whether they are OTLP, Tempo or Jaeger.
 
-A text is read a few hundred spans at a time, by a cursor that holds a part of it. In the documents of every known writer, what a
-group holds for all its spans comes before them. Of a group in another order all is held at once. Each group is read by itself, so
-that a broken one does not cost the others.
+A cursor holds a part of the text, and a few hundred spans are decoded at a time. Every known writer puts what the spans of a
+group share (resource, scope) before the spans; a group in another order is held in memory as a whole. Each group is read
+separately, so that the others can be used if one is broken.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, Notify, placed
+from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, Notify, with_place
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {
     **dict.fromkeys(("resourceSpans", "resource_spans", "batches"), "resourceSpans"),
     **dict.fromkeys(("resourceLogs", "resource_logs"), "resourceLogs"),
 }
-"""Keys of lists of groups, and what OTLP/JSON calls them."""
+"""The keys of lists of groups, and the name of each in OTLP/JSON."""
 
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
 _OF_RESULTS: Final = frozenset({"evaluation", "scorer", "outcome"})  # keys of each line of `exporters: jsonl`
 Read = Callable[[Notify], Iterator[SpanBatch]]
-"""Reads what is at a cursor."""
+"""Reads the value at a cursor; its argument receives the problems."""
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
-_NEAR: Final = 16  # characters from the end: an error there may come from a value that is not all here yet
+_NEAR: Final = 16  # characters: an error this close to the end of the text may come from a value that is not read completely
 _MARK: Final = "\ufeff"
 
 
 class BrokenJson(InputError):
-    """The text is no JSON from some place on. What came before it can be used."""
+    """The text is not JSON from some place on. What came before it can be used."""
 
 
 def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
     for number in cursor.elements():
-        inside = placed(on_problem, f"{key}[{number}]")
+        inside = with_place(on_problem, f"{key}[{number}]")
         yield from _usable(read(inside), inside)
 
 
 def _usable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBatch]:
-    """The batches up to one that cannot be used, which is reported: parts beside this one are still read."""
+    """Yield batches until one cannot be used, which is reported and not raised, so that the parts after it are still read."""
     try:
         yield from batches
     except BrokenJson:
@@ -69,7 +69,9 @@ def _frame_jaeger(trace: Any) -> Iterator[SpanBatch]:
 
 
 class Cursor:
-    """A place in a JSON text, which comes in pieces. After a key or an element its value is read before the next one.
+    """A position in a JSON text that is read in pieces.
+
+    After each key of `members` and each number of `elements` the caller reads the value before it asks for the next.
 
     Args:
         pieces: the text.
@@ -83,23 +85,23 @@ class Cursor:
         self._text, self._at = "", 0
         self._line, self._column = line, 0  # where the text begins
         self._ended = False
-        self._more()
+        self._read_more()
         self._at = len(_MARK) if self._text.startswith(_MARK) else 0
 
     def peek(self) -> str:
-        """The next character that is not blank; "" at the end."""
+        """Return the next character that is not blank; "" at the end."""
         while True:
             self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more():
+            if not self._read_more():
                 return ""
 
     def value(self) -> Any:
-        """The value here, decoded.
+        """Decode the value at this position.
 
         Raises:
-            BrokenJson: there is none.
+            BrokenJson: there is no valid value.
         """
         self.peek()
         while True:
@@ -107,7 +109,7 @@ class Cursor:
                 value, end = self._scan(self._text, self._at)
             except json.JSONDecodeError as error:
                 cut = error.pos + _NEAR >= len(self._text) or error.msg.startswith("Unterminated")
-                if not cut or not self._more():
+                if not cut or not self._read_more():
                     self._at = max(self._at, error.pos)
                     raise self._broken(error.msg) from None
                 continue
@@ -116,12 +118,12 @@ class Cursor:
             except ValueError:
                 raise self._broken("a number is too long") from None
             is_number = self._text[self._at] in "-0123456789"
-            if end + _NEAR < len(self._text) or not is_number or not self._more():  # "1" may become "1.5"
+            if end + _NEAR < len(self._text) or not is_number or not self._read_more():  # "1" may become "1.5"
                 self._at = end
                 return value
 
     def members(self) -> Iterator[str]:
-        """The keys of the object here, each before its value."""
+        """Yield the keys of the object at this position, each before its value."""
         for _ in self._inside("{", "}"):
             if self.peek() != '"':
                 raise self._broken("Expecting property name enclosed in double quotes")
@@ -130,7 +132,7 @@ class Cursor:
             yield key
 
     def elements(self) -> Iterator[int]:
-        """The numbers of the elements of the list here, each before the element."""
+        """Yield the numbers of the elements of the list at this position, each before its element."""
         return self._inside("[", "]")
 
     def _inside(self, begin: str, end: str) -> Iterator[int]:
@@ -149,27 +151,27 @@ class Cursor:
         self._at += 1
 
     def _broken(self, message: str) -> BrokenJson:
-        """An error at this place."""
+        """Return an error that names this position."""
         before = self._text[: self._at]
         lines = before.count("\n")
         column = len(before) - before.rfind("\n") if lines else self._column + len(before) + 1
         return BrokenJson(f"line {self._line + lines}, column {column}: not JSON: {message}")
 
-    def _more(self) -> bool:
-        """Read on, and forget what was passed; False at the end."""
+    def _read_more(self) -> bool:
+        """Read more of the text and drop what was parsed; False at the end."""
         if self._ended:
             return False
-        passed, rest = self._text[: self._at], self._text[self._at :]
+        parsed, rest = self._text[: self._at], self._text[self._at :]
         if len(rest) > MAX_DOCUMENT:
             raise BrokenJson(f"a part of it is greater than {MAX_DOCUMENT} bytes")
-        lines = passed.count("\n")
-        self._column = len(passed) - passed.rfind("\n") - 1 if lines else self._column + len(passed)
+        lines = parsed.count("\n")
+        self._column = len(parsed) - parsed.rfind("\n") - 1 if lines else self._column + len(parsed)
         self._line += lines
         pieces, size = list[bytes](), 0
         for piece in self._pieces:
             pieces.append(piece)
             size += len(piece)
-            if size >= len(rest):  # as much again, so that a long value is not scanned too often
+            if size >= len(rest):  # at least as much as is left to parse, so that a long value is not scanned too often
                 break
         self._ended = not pieces
         try:
@@ -182,18 +184,18 @@ class Cursor:
 _AT_ONCE: Final = 512  # spans, or log records
 _DEEPEST: Final = 8  # lists and wrappers around a document
 _LEVELS: Final = ((SCOPES, ("resource",)), (MEMBERS, ("scope", "instrumentationLibrary")))
-"""Of a group, and of a scope in it: keys of its list, and of what its spans or log records share, which usually comes first."""
+"""Of a group, and of a scope in it: the keys of its list, and the keys of what its spans share, which usually come first."""
 
 Frame = Callable[[Any], Iterator[SpanBatch]]
-"""The spans or log records of a group, or of a scope in one that is known."""
+"""Reads the spans or log records of a group, or of a scope if it is bound to the scope's group."""
 
 
 def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
-    """What the text holds: one document, or several one after another.
+    """Yield the spans and log records of a text: of one document, or of several one after another.
 
     Raises:
-        BrokenJson: the text breaks off, or is no JSON; after what came before.
-        InputError: the first document is none of traces.
+        BrokenJson: the text is cut or not JSON; raised after the batches before that place.
+        InputError: the first document is not one of traces or logs.
     """
     yield from _document(cursor, on_problem, 0)
     while cursor.peek():
@@ -201,7 +203,7 @@ def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
 
 
 def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
-    """The document here. All of it is passed before it is found to be none of traces."""
+    """Read the document at this position; it is parsed to its end before `InputError` is raised because it has no traces."""
     first = cursor.peek()
     if first == "[" and depth < _DEEPEST:
         yield from _each("", cursor, lambda inside: _document(cursor, inside, depth + 1), on_problem)
@@ -229,11 +231,11 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
     if problems:
         raise InputError(problems[0])
     if not known:
-        yield from _other(rest)
+        yield from _ungrouped(rest)
 
 
-def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
-    """A document that has no list of groups: a trace of Jaeger by itself, or metrics."""
+def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
+    """Read a document without a list of groups: a single Jaeger trace, or metrics, which are ignored; others are refused."""
     if isinstance(document.get("spans"), list) and "traceID" in document:
         yield from _frame_jaeger(document)
     elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
@@ -245,7 +247,7 @@ def _other(document: dict[str, Any]) -> Iterator[SpanBatch]:
 
 
 def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> Iterator[SpanBatch]:
-    """The spans or log records of one resource, or of one scope, some at a time."""
+    """Yield the spans or log records of one resource, or of one scope, in batches."""
     group: Any = {}
     if cursor.peek() != "{":
         yield from _usable(frame(cursor.value()), on_problem)
@@ -257,8 +259,8 @@ def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> 
             continue
         within = partial(_frame_within, frame, group, key)
         if lists is MEMBERS:
-            for some in _some(cursor):
-                yield from _usable(within(*some), on_problem)
+            for chunk in _chunks(cursor):
+                yield from _usable(within(*chunk), on_problem)
         else:
             for _ in cursor.elements():
                 yield from _group(cursor, within, on_problem, level + 1)
@@ -266,18 +268,18 @@ def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> 
         yield from _usable(frame(group), on_problem)
 
 
-def _some(cursor: Cursor) -> Iterator[list[Any]]:
-    """The elements of the list here, some at a time; all that come before the text breaks off."""
-    some: list[Any] = []
+def _chunks(cursor: Cursor) -> Iterator[list[Any]]:
+    """Yield the elements of the list at this position in chunks; if the text is broken, first all that come before."""
+    chunk: list[Any] = []
     try:
         for _ in cursor.elements():
-            some.append(cursor.value())
-            if len(some) == _AT_ONCE:
-                yield some
-                some = []
+            chunk.append(cursor.value())
+            if len(chunk) == _AT_ONCE:
+                yield chunk
+                chunk = []
     except BrokenJson:
-        if some:
-            yield some
+        if chunk:
+            yield chunk
         raise
-    if some:
-        yield some
+    if chunk:
+        yield chunk

@@ -1,9 +1,9 @@
-"""Spans of other formats rewritten as OTLP/JSON: Tempo's, Jaeger's, and those that the Python SDK's console exporter prints.
+"""Rewrite spans of other formats as OTLP/JSON: of Tempo, of Jaeger, and those that the Python SDK's console exporter prints.
 
 Tempo, and protobuf's own JSON printer, differ from OTLP/JSON in two ways: ids are base64 (by their length: 24 or 12 characters,
-22 or 11 without padding), and scopes may have their older name. Of Jaeger's spans tags are attributes, logs are events, times are
-microseconds, and status, kind and scope are tags (specification/trace/sdk_exporters/jaeger.md of OpenTelemetry). The console
-exporter prints JSON objects one after another, mixed with what the program printed.
+22 or 11 without padding), and scopes may have their older name. In Jaeger's spans, attributes are called tags, and events logs;
+times are microseconds, and status, kind and scope are tags (specification/trace/sdk_exporters/jaeger.md of OpenTelemetry). The
+console exporter prints JSON objects one after another, mixed with what the program printed.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _OLDER: Final = {"instrumentationLibrarySpans": "scopeSpans", "instrumentationLi
 
 
 def with_hex_ids(part: Any) -> Any:
-    """A group of spans or logs, or a part of one, as OTLP/JSON has it. What is not understood is left for others to refuse."""
+    """Convert a group of spans or logs, or part of one, to OTLP/JSON. Invalid parts stay unchanged: the decoder refuses them."""
     if not isinstance(part, dict):
         return part
-    changed = {key: _changed(key, value) for key, value in part.items()}
+    converted = {key: _converted(key, value) for key, value in part.items()}
     for older, key in _OLDER.items():
-        if older in changed and not changed.get(key):
-            changed[key] = changed[older]
-    return changed
+        if older in converted and not converted.get(key):
+            converted[key] = converted[older]
+    return converted
 
 
-def _changed(key: str, value: Any) -> Any:
+def _converted(key: str, value: Any) -> Any:
     if key in _IDS:
         return hex_of(value)
     return [*map(with_hex_ids, value)] if key in _PARTS and isinstance(value, list) else value
 
 
 def hex_of(value: Any) -> Any:
-    """An id in hexadecimal; what is not base64 of an id stays as it is."""
+    """Convert an id from base64 to hexadecimal; any other value is returned unchanged."""
     if not isinstance(value, str) or len(value) not in _BASE64_LENGTHS:
         return value
     try:
@@ -62,8 +62,8 @@ _KINDS: Final = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consum
 _CODES: Final = {"OK": 1, "ERROR": 2}
 _SCOPE_NAMES: Final = ("otel.scope.name", "otel.library.name")
 _SCOPE_VERSIONS: Final = ("otel.scope.version", "otel.library.version")
-_MOVED: Final = frozenset({"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS})
-"""Tags that OpenTelemetry keeps in fields of their own."""
+_FIELD_TAGS: Final = frozenset({"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS})
+"""Tags for which OTLP has fields of their own."""
 
 _VALUES: Final = {
     "string": "stringValue",
@@ -75,10 +75,10 @@ _VALUES: Final = {
 
 
 def jaeger_groups(trace: Any) -> list[dict[str, Any]]:
-    """The `resourceSpans` of one Jaeger trace.
+    """Return the `resourceSpans` of one Jaeger trace.
 
     Raises:
-        InputError: it is none.
+        InputError: the value is not a Jaeger trace.
     """
     if not isinstance(trace, dict) or not isinstance(trace.get("spans"), list):
         raise InputError("a Jaeger trace must be an object with spans")
@@ -112,24 +112,24 @@ def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, Any]) -> dict[str, 
         "spanId": _padded(span.get("spanID"), 16),
         "parentSpanId": _parent(span),
         "name": span.get("operationName"),
-        "kind": _KINDS.get(str(_plain(tags.get("span.kind"))).lower(), 0),
+        "kind": _KINDS.get(str(_unwrapped(tags.get("span.kind"))).lower(), 0),
         "startTimeUnixNano": start,
         "endTimeUnixNano": start + duration,
-        "attributes": _attributes({key: value for key, value in tags.items() if key not in _MOVED}),
+        "attributes": _attributes({key: value for key, value in tags.items() if key not in _FIELD_TAGS}),
         "events": [_jaeger_event(log) for log in _objects(span.get("logs"))],
         "status": _jaeger_status(tags),
     }
 
 
 def _micros(value: Any) -> int:
-    # NaN is unequal to itself, and infinity is beyond the bound: Python's parser takes both from JSON.
+    # NaN is unequal to itself, and infinity is beyond the bound: Python's parser accepts both in JSON.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e18:
         raise InputError("startTime and duration must be microseconds")
     return int(value * 1000)
 
 
 def _padded(value: Any, digits: int) -> Any:
-    """An id; Jaeger leaves leading zeros out."""
+    """Return an id with its leading zeros, which Jaeger leaves out."""
     return value.rjust(digits, "0") if isinstance(value, str) and value else value
 
 
@@ -143,21 +143,21 @@ def _parent(span: Mapping[str, Any]) -> Any:
 
 
 def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
-    code = _CODES.get(str(_plain(tags.get("otel.status_code"))).upper(), 0)
-    if not code and str(_plain(tags.get("error"))).lower() == "true":  # how OpenTracing marks a failed span
+    code = _CODES.get(str(_unwrapped(tags.get("otel.status_code"))).upper(), 0)
+    if not code and str(_unwrapped(tags.get("error"))).lower() == "true":  # how OpenTracing marks a failed span
         code = _CODES["ERROR"]
-    message = _plain(tags.get("otel.status_description"))
+    message = _unwrapped(tags.get("otel.status_description"))
     return {"code": code, "message": message if isinstance(message, str) else None}
 
 
 def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
     fields = _tags(log.get("fields"))
-    name = _plain(fields.pop("event", None))
+    name = _unwrapped(fields.pop("event", None))
     return _event(_micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields))
 
 
 def _tags(value: Any) -> dict[str, dict[str, Any]]:
-    """Tags by key as AnyValues; of equal keys the last wins."""
+    """Return tags by key as `AnyValue`; of equal keys the last wins."""
     return {str(tag["key"]): _value(tag) for tag in _objects(value) if "key" in tag}
 
 
@@ -168,12 +168,12 @@ def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
     return _scalar(value) if kind in ("stringValue", None) else {kind: value}
 
 
-def _plain(value: Mapping[str, Any] | None) -> Any:
+def _unwrapped(value: Mapping[str, Any] | None) -> Any:
     return next(iter(value.values()), None) if value else None
 
 
 def _first(tags: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    found = (_plain(tags.get(key)) for key in keys)
+    found = (_unwrapped(tags.get(key)) for key in keys)
     return next((value for value in found if isinstance(value, str)), None)
 
 
@@ -182,9 +182,9 @@ NOTICE: Final = (
     "scored, because for many instrumentations the scope decides what a span means; export OTLP to score them"
 )
 NO_SCOPES: Final = "the console exporter records no scopes, which decide what a span means"
-"""Why a run that was read from such output is not scored."""
+"""Why a run that was read from output of the console exporter is not scored."""
 
-_ORIGIN: Final = "otel_eval.read_from"  # an attribute of the scope that the output does not have
+_ORIGIN: Final = "otel_eval.read_from"  # an attribute that marks the scope of such spans
 _MARKED: Final = Wanted(frozenset({_ORIGIN}))
 
 _SPAN: Final = re.compile(rb'^\{\s*"name":\s*"(?:[^"\\\n]|\\.)*",\s*"context":\s*\{\s*"trace_id":\s*"0x', re.MULTILINE)
@@ -195,17 +195,17 @@ _MAX_SPAN: Final = 64 * 1024 * 1024  # bytes of the JSON of one span
 
 
 def is_console(start: bytes) -> bool:
-    """Whether a span as the console exporter prints it begins in these bytes."""
+    """Whether a span begins in these bytes as the console exporter prints it."""
     return _SPAN.search(start.removeprefix(_MARK)) is not None
 
 
 def lacks_scopes(trace: ClosedTrace) -> bool:
-    """Whether spans of the trace were read from such output."""
+    """Whether spans of the trace were read from output of the console exporter, which lacks scopes."""
     return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
 
 
 def frame_console(stream: BufferedIOBase, on_problem: Notify, on_notice: Notify) -> Iterator[SpanBatch]:
-    """The spans, in the order printed. Whatever else was printed is counted in a notice."""
+    """Yield the spans in the order printed; a notice has the number of other lines and objects that were printed."""
     on_notice(NOTICE)
     others = 0
     for number, text in _printed(stream):
@@ -221,33 +221,33 @@ def frame_console(stream: BufferedIOBase, on_problem: Notify, on_notice: Notify)
 
 
 def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
-    """Each object, or line outside of objects, with the number of its first line.
+    """Yield each JSON object, and each line outside of objects, with the number of its first line.
 
     The exporter indents every line of a span but the first and the last, which hold one bracket each.
     """
-    held: list[bytes] = []
+    lines: list[bytes] = []
     size = first = 0
     for number, line in enumerate(iter(partial(stream.readline, _MAX_SPAN), b""), 1):
         edge = line.removeprefix(_MARK).rstrip()
-        if held and (edge == b"{" or size > _MAX_SPAN):  # the one before was cut
-            yield first, b"".join(held)
-            held = []
-        if not held:
+        if lines and (edge == b"{" or size > _MAX_SPAN):  # the object before was cut
+            yield first, b"".join(lines)
+            lines = []
+        if not lines:
             first, size = number, 0
-        held.append(line)
+        lines.append(line)
         size += len(line)
         if edge == b"}" or (first == number and edge != b"{"):
-            yield first, b"".join(held)
-            held = []
-    if held:
-        yield first, b"".join(held)
+            yield first, b"".join(lines)
+            lines = []
+    if lines:
+        yield first, b"".join(lines)
 
 
 def _parsed(text: bytes) -> Mapping[str, Any] | None:
-    """The span; None for what the program printed itself.
+    """Parse a printed span; None for what the program printed itself.
 
     Raises:
-        InputError: it was cut.
+        InputError: a span was cut or is not JSON.
     """
     if not text.removeprefix(_MARK).startswith(b"{"):
         return None
@@ -261,7 +261,7 @@ def _parsed(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
-    resource = {"attributes": _plain_attributes(_object(span, "resource").get("attributes"))}
+    resource = {"attributes": _json_attributes(_object(span, "resource").get("attributes"))}
     return {"resource": resource, "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}]}
 
 
@@ -275,7 +275,7 @@ def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
         "kind": str(span.get("kind", "")).replace("SpanKind.", "SPAN_KIND_"),
         "startTimeUnixNano": _nanoseconds(span.get("start_time")),
         "endTimeUnixNano": _nanoseconds(span.get("end_time")),
-        "attributes": _plain_attributes(span.get("attributes")),
+        "attributes": _json_attributes(span.get("attributes")),
         "events": [_console_event(each) for each in _objects(span.get("events"))],
         "status": {"code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}", "message": status.get("description")},
     }
@@ -286,7 +286,7 @@ def _hex(value: Any) -> Any:
 
 
 def _nanoseconds(value: Any) -> int:
-    """Unix nanoseconds of an ISO 8601 time; 0 where there is none."""
+    """Return the Unix nanoseconds of an ISO 8601 time; 0 for None."""
     if value is None:
         return 0
     try:
@@ -296,19 +296,19 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _plain_attributes(event.get("attributes")))
+    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _json_attributes(event.get("attributes")))
 
 
-def _plain_attributes(value: Any) -> list[dict[str, Any]]:
-    return _attributes({key: _any(held) for key, held in value.items()}) if isinstance(value, dict) else []
+def _json_attributes(value: Any) -> list[dict[str, Any]]:
+    return _attributes({key: _any(each) for key, each in value.items()}) if isinstance(value, dict) else []
 
 
 def _any(value: Any) -> dict[str, Any]:
-    """A JSON value as OTLP's `AnyValue`."""
+    """Convert a JSON value to OTLP's `AnyValue`."""
     if isinstance(value, list):
         return {"arrayValue": {"values": [_any(each) for each in value]}}
     if isinstance(value, dict):
-        return {"kvlistValue": {"values": _plain_attributes(value)}}
+        return {"kvlistValue": {"values": _json_attributes(value)}}
     return _scalar(value)
 
 

@@ -1,9 +1,9 @@
-"""Every trace of stored inputs, whole, as soon as the last of its spans was read.
+"""Read every trace of stored inputs as a whole, as soon as its last span was read.
 
-A first pass finds after which byte each trace is complete, in bounded memory; ids in JSON are found by a pattern, without
-parsing, and other text that looks like one costs nothing but an entry. The second pass parses, and closes each trace there. So a
-trace that is spread over several files is never evaluated in parts, and only traces that are open at one time take memory; what
-of them is more than `traces.max_bytes` is written to a temporary file.
+A first pass finds the byte after which each trace is complete, in bounded memory. A pattern finds the ids in JSON, without
+parsing; other text that matches costs no more than an entry. The second pass parses, and closes each trace at that byte. So a
+trace that is spread over several files is never evaluated in parts, and only traces that are open at the same time take memory;
+those that exceed `traces.max_bytes` together are written to a temporary file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input, is_surely_t
 from otel_eval.sources.files.translation import hex_of
 
 _UNREAD: Final = "an input could not be read to its end"
-_SLICES: Final = 8  # of `max_bytes`, one of which is put into the buffer before room is looked at
+_SLICES: Final = 8  # parts of `max_bytes`; memory is checked before each part is added to the buffer
 
 
 def read_whole_traces(
@@ -43,11 +43,11 @@ def read_whole_traces(
     on_notice: Notify,
     on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[ClosedTrace]:
-    """The traces of the files, in the order in which they end.
+    """Yield the traces of the files in the order in which they end.
 
     Args:
         paths: files of traces; "-" is standard input.
-        limits: the sizes of them count, the times and `max_traces` do not.
+        limits: only the limits of sizes apply, not the times and `max_traces`.
         on_problem: called with one line about each file or part of one that cannot be used.
         on_notice: called with one line about each file whose format lacks something.
         on_progress: called with the number of bytes of input read since the last call.
@@ -72,26 +72,26 @@ def read_whole_traces(
 
 
 def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Notify, on_notice: Notify) -> Iterator[ClosedTrace]:
-    """The traces that end in an input, which has the bytes from `begin` to `end` of all inputs."""
-    before, lost = 0, ""
+    """Yield the traces that end in an input, which has the bytes from `begin` to `end` of all inputs joined."""
+    before, cut = 0, ""
     try:
         for offset, batch in read_pieces(source, on_problem, on_notice):
             if begin + offset >= end:  # written since the first pass
                 break
             yield from traces.push(batch)
             if offset > before:
-                yield from traces.close_before(begin + offset, lost)
-                before, lost = offset, ""
+                yield from traces.close_before(begin + offset, cut)
+                before, cut = offset, ""
             if isinstance(batch, Gap):
-                lost = _UNREAD
-    except InputError as error:  # a file that cannot be read costs itself, not the others
+                cut = _UNREAD
+    except InputError as error:  # the other files are still read
         on_problem(str(error))
-        lost = _UNREAD
-    yield from traces.close_before(end, lost)
+        cut = _UNREAD
+    yield from traces.close_before(end, cut)
 
 
 def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
-    """Find where each trace ends; the offset at which each input does, all of them taken as one."""
+    """Add the last offset of each trace to the index; return where each input ends. Offsets count over all inputs joined."""
     begin, ends = 0, []
     for source in sources:
         end = begin
@@ -104,10 +104,10 @@ def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
 
 
 class _Traces:
-    """The open traces.
+    """The traces that are open in the second pass.
 
     Args:
-        index: knows where each trace ends, and takes what memory has no room for.
+        index: where each trace ends; also stores the spans that exceed `max_bytes`.
     """
 
     def __init__(self, limits: Limits, index: TraceIndex) -> None:
@@ -118,43 +118,43 @@ class _Traces:
         self._next = next(self._ends, None)
 
     def push(self, batch: SpanBatch) -> Iterator[ClosedTrace]:
-        """Take a piece; traces that a limit closed."""
+        """Add a batch, and yield the traces that a limit closed."""
         for items, push in ((batch.spans, self._buffer.push_many), (batch.logs, self._buffer.push_logs)):
-            for some, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
-                self._make_room(size)
-                push(some, 0.0)
+            for part, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
+                self._free_memory(size)
+                push(part, 0.0)
         yield from self._buffer.pop_closed(0.0)
 
-    def _make_room(self, size: int) -> None:
-        """Write the oldest traces to the index if so many bytes more do not fit, until half of the room is free."""
+    def _free_memory(self, size: int) -> None:
+        """If `size` more bytes exceed `max_bytes`, write the oldest traces to the index until half of `max_bytes` is free."""
         most = self._buffer.limits.max_bytes
         if self._buffer.open_bytes + size > most:
             while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
-                self._write(trace_id)
+                self._write_to_index(trace_id)
 
-    def _write(self, trace_id: bytes) -> None:
-        held = self._buffer.held(trace_id)
-        if held is not None:
-            self._index.put(held)
+    def _write_to_index(self, trace_id: bytes) -> None:
+        trace = self._buffer.held(trace_id)
+        if trace is not None:
+            self._index.put(trace)
             self._buffer.drop(trace_id)
 
-    def close_before(self, position: int, lost: str = "") -> Iterator[ClosedTrace]:
-        """The traces whose last span was found before the position; `lost` is why spans of theirs may be missing."""
+    def close_before(self, position: int, cut: str = "") -> Iterator[ClosedTrace]:
+        """Close and yield the traces whose last span is before the position; `cut` is why spans of theirs may be missing."""
         while self._next is not None and self._next[0] < position:
             for trace in self._close(self._next[1]):
-                yield replace(trace, cut=trace.cut or lost) if lost else trace
+                yield replace(trace, cut=trace.cut or cut) if cut else trace
             self._next = next(self._ends, None)
 
     def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
         if self._index.has_parts(trace_id):
-            self._write(trace_id)  # so that its parts come back in order
-            for batch in self._index.take(trace_id):
+            self._write_to_index(trace_id)  # so that its parts are read in order
+            for batch in self._index.pop(trace_id):
                 yield from self.push(batch)
         yield from self._buffer.close(trace_id, 0.0)
         self._buffer.drop(trace_id)
 
     def finish(self, on_problem: Notify) -> Iterator[ClosedTrace]:
-        """Whatever is left."""
+        """Close and yield all other traces, and report how many may have been evaluated in parts."""
         left = 0
         for trace_id in chain(self._index.ids(), iter(lambda: self._buffer.oldest, None)):
             left += 1
@@ -166,7 +166,7 @@ class _Traces:
 
 
 def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
-    """The items in order, some at a time, and how much memory these take: hardly more than the bytes given."""
+    """Yield the items in slices, each with its size in memory; a slice ends with the item that reaches `most_bytes`."""
     begin = size = 0
     for end, item in enumerate(items, 1):
         size += item[3] + SPAN_OVERHEAD_BYTES
@@ -176,9 +176,9 @@ def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
 
 
 def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
-    """The ids in an input and the offset at which each was found last, after the number of bytes read so far; in parts.
+    """Yield in parts: the number of bytes read so far, and the ids found since, each with the offset at which it was found last.
 
-    An input that cannot be read ends early. That is reported when its pieces are read.
+    An input that cannot be read ends early. The second pass reports that.
     """
     with suppress(InputError, OSError, *BROKEN_GZIP):
         with source.open() as stream:
@@ -196,10 +196,10 @@ _IDS_AT_ONCE: Final = 2**16
 
 
 def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
-    """Trace ids in JSON of any of the formats, by the offset at which each was found last; in several parts."""
+    """Yield in parts the trace ids in JSON of any of the formats, each with the offset at which it was found last."""
     found: dict[bytes, int] = {}
     kept, start = b"", 0
-    with suppress(OSError, *BROKEN_GZIP):  # which is reported when it is parsed
+    with suppress(OSError, *BROKEN_GZIP):  # the second pass reports that
         while piece := stream.read1(PIECE):
             text = kept + piece
             for match in _TRACE_ID.finditer(text):
@@ -215,7 +215,7 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
 
 @lru_cache(1024)
 def _trace_id(text: bytes) -> bytes | None:
-    """The id's 16 bytes, written in hexadecimal, shortened or after "0x", or in base64; None if it is neither."""
+    """Decode an id of 16 bytes from hexadecimal, which may be shortened or follow "0x", or from base64; None if it is neither."""
     try:
         value = json.loads(b'"' + text + b'"').removeprefix("0x")
         trace_id = bytes.fromhex(hex_of(value).rjust(32, "0"))
@@ -232,16 +232,16 @@ _ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET pos
 
 
 class TraceIndex(AbstractContextManager["TraceIndex"]):
-    """Where each trace occurs last, and parts of traces that memory has no room for.
+    """The last position of each trace, and parts of traces that exceed the memory limit.
 
-    They are in a database without a name, which SQLite keeps in memory and, beyond its cache, in a temporary file.
+    Both are in a database without a name, which SQLite keeps in memory and, beyond its cache, in a temporary file.
 
     Args:
-        cached_bytes: size of the cache.
+        cached_bytes: the size of SQLite's cache.
     """
 
     def __init__(self, cached_bytes: int = _MOST_CACHED) -> None:
-        # A generator may be continued by another thread than began it. Nothing has to outlast the process: no journal, no sync.
+        # A generator may be resumed on another thread than it began on. Nothing has to outlast the process: no journal, no sync.
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         cache = f"PRAGMA cache_size = -{cached_bytes // 1024}"
         for each in (cache, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
@@ -251,36 +251,36 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
         self._db.close()
 
     def add(self, found: Iterable[tuple[bytes, int]]) -> None:
-        """Take ids of 16 bytes and positions, in any order.
+        """Add ids of 16 bytes with their positions, in any order.
 
         Raises:
-            OSError: there is no room for them.
+            OSError: the temporary file cannot be written.
         """
         with _as_os_error():
-            self._db.execute("BEGIN")  # or each would be written by itself
+            self._db.execute("BEGIN")  # otherwise each row would be a transaction of its own
             self._db.executemany(_ADD, found)
             self._db.execute("COMMIT")
 
     def in_order(self) -> Iterator[tuple[int, bytes]]:
-        """Every id once after its last position, in the order of these positions."""
+        """Yield every id once, after its last position, in the order of these positions."""
         with _as_os_error():
             # Not `yield from`, which would close the cursor of a reader that stopped: by then the database is closed.
             for row in self._db.execute("SELECT position, id FROM last ORDER BY position, id"):  # noqa: UP028
                 yield row
 
     def put(self, trace: ClosedTrace) -> None:
-        """Write what is held of a trace; raises as `add` does."""
+        """Store the spans and log records of a trace; raises as `add` does."""
         logs = (record for records in trace.logs.values() for record in records)
         part = (trace.trace_id, reserialize_traces(trace.frames.values()), reserialize_logs(logs))
         with _as_os_error():
             self._db.execute("INSERT INTO part (id, spans, logs) VALUES (?, ?, ?)", part)
 
     def has_parts(self, trace_id: bytes) -> bool:
-        """Whether a part of the trace was written and not taken."""
+        """Whether parts of the trace are stored."""
         return bool(self._numbers(trace_id))
 
-    def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
-        """The parts of a trace in the order in which they were written, and no more of it is kept."""
+    def pop(self, trace_id: bytes) -> Iterator[SpanBatch]:
+        """Remove the parts of a trace, and yield them in the order in which they were stored."""
         for (number,) in self._numbers(trace_id):
             spans, logs = self._db.execute("SELECT spans, logs FROM part WHERE number = ?", (number,)).fetchone()
             self._db.execute("DELETE FROM part WHERE number = ?", (number,))
@@ -291,7 +291,7 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
         return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number", (trace_id,)).fetchall()
 
     def ids(self) -> list[bytes]:
-        """The traces of which parts are here."""
+        """Return the ids of the traces of which parts are stored."""
         return [trace_id for (trace_id,) in self._db.execute("SELECT DISTINCT id FROM part")]
 
 

@@ -1,7 +1,7 @@
-"""The state that the recorder keeps of open traces and of spans on their way to the worker, its limits, and detached runs.
+"""The recorder's state of open traces and of spans queued for the worker, its limits, and the search for detached runs.
 
-Detached are agent runs that have ended although spans of their trace are open, none of them an agent's: nothing of them is
-missing. A server's or a worker's span may be open for hours, with one agent run after the other below it.
+A run is detached if its trace has open spans, but none below the run, and no unfinished agent run encloses it: it is complete.
+The span of a server or a job may be open for hours, with one agent run after the other below it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from otel_eval.assembly import Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcessLimits(Limits):
-    """What may be held in a process; times of waiting do not count here, as the SDK says when a span ends.
+    """Limits of what a process holds. The decision waits do not apply: the SDK reports the end of every span.
+
+    Spans are submitted to the worker with a reason, here `overflow`, `idle` or `aged`.
 
     Attributes:
-        max_traces: open traces; beyond it the oldest is handed over as `overflow`.
-        max_spans_per_trace: further spans of that trace are dropped, counted, and it is handed over as `overflow`.
-        max_bytes_per_trace: of spans of one trace that have ended; beyond it they are handed over as `overflow`, and further
-            spans of the trace are dropped and counted.
-        max_bytes: of all spans of open traces; beyond it what has ended of the oldest traces is handed over as `overflow`.
-        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are handed over as `overflow`.
-        max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
-        idle_s: a trace without a span started or ended for so long is handed over as `idle`; what it has open stays known.
-        max_age_s: a trace open for so long, or since spans of it were handed over, is handed over as `aged` and forgotten.
+        max_traces: open traces; over the limit the oldest is submitted as `overflow`.
+        max_spans_per_trace: further spans of the trace are dropped and counted, and it closes as `overflow`.
+        max_bytes_per_trace: bytes of the ended spans of one trace; over the limit they are submitted as `overflow`, and
+            further spans of the trace are dropped and counted.
+        max_bytes: bytes of all spans of open traces; over the limit the ended spans of the oldest are submitted as `overflow`.
+        max_spans: spans of all open traces, checked once a second; over the limit the oldest are submitted as `overflow`.
+        max_waiting_spans: spans of closed traces that are queued for the worker; traces over the limit are dropped.
+        idle_s: after this time without a start or end of a span, the ended spans of a trace are submitted as `idle`; its open
+            spans are still tracked.
+        max_age_s: a trace is submitted as `aged` and forgotten when it has been open for this time, or for this time since
+            spans of it were last submitted as detached.
     """
 
     max_spans: int = 1_000_000
@@ -37,7 +41,7 @@ class InProcessLimits(Limits):
 
     @property
     def max_waiting_bytes(self) -> int:
-        """Of spans of closed traces that wait for the worker; a trace that comes when more wait is dropped and counted."""
+        """The bytes of spans of closed traces that are queued for the worker; over the limit, traces are dropped and counted."""
         return max(self.max_bytes // 2, self.max_bytes_per_trace)
 
 
@@ -47,88 +51,100 @@ _SAMPLED: Final = 1
 
 @dataclass(slots=True, eq=False)
 class EndedSpans:
-    """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
+    """Spans of one trace that were submitted to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
-    `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
-    we looked. `size`: bytes of the first `measured` spans. `counted`: so many of them wait. `draws`: 0, as none is taken out.
+    Attributes:
+        parents: ids of parents that replace those of the spans, by span id.
+        early: whether a span of the trace started before the processor was added.
+        size: the bytes of the first `measured` spans.
+        counted: how many of the spans count as queued for the worker.
+        removals: 0, since no spans are removed.
     """
 
     trace_id: int
     spans: list[ReadableSpan]
     why: str
-    below: Mapping[int, int] = field(default_factory=dict)
+    parents: Mapping[int, int] = field(default_factory=dict)
     early: bool = False
     size: int = 0
     measured: int = 0
     counted: int = 0
-    draws: int = 0
+    removals: int = 0
 
     @classmethod
     def detached(
         cls, trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
     ) -> EndedSpans | None:
-        """The ended spans that can be evaluated, if an agent's is among them.
+        """Return the ended spans that are complete; None if no agent's span is among them, or a parent of any span is unknown.
 
-        Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
-        What is below an open span is handed over as if it hung from the outermost open span above: what is between is open and no
-        agent's, so it belongs to no run, and spans with one missing parent are known to be no parts of one another.
+        An unknown parent may be an agent's, and its span may be part of any run. A span below open spans gets the outermost of
+        them as its parent: those between are open and not agents', so they belong to no run, and evaluation treats spans with the
+        same missing parent as siblings.
 
         Args:
-            ended: what has ended of the trace and was not handed over.
-            live: what is open, by id.
+            ended: the ended spans of the trace that were not submitted yet.
+            live: the open spans by id.
             is_agent: whether a span, open or ended, is an agent's.
         """
         trees = _Trees({_id(span): span for span in ended}, live, is_agent)
-        tops = {span_id: trees.below(_parent(span)) for span_id, span in trees.ended.items()}
-        if _UNKNOWN in tops.values():
+        outermost = {span_id: trees.outermost_open(_parent(span)) for span_id, span in trees.ended.items()}
+        if _UNKNOWN in outermost.values():
             return None
-        spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
+        spans = [span for span in ended if outermost[_id(span)] >= 0 and _id(span) not in trees.busy]
         if not any(map(is_agent, spans)):
             return None
-        handed = {_id(span) for span in spans}
-        below = {each: tops[each] for each in handed if tops[each] and _parent(trees.ended[each]) not in handed}
-        return cls(trace_id, spans, "detached", below)
+        submitted = {_id(span) for span in spans}
+        parents = {each: outermost[each] for each in submitted if outermost[each] and _parent(trees.ended[each]) not in submitted}
+        return cls(trace_id, spans, "detached", parents)
 
 
 class LiveTrace:
     """A trace with a span that has not ended.
 
-    `open` holds spans by id, None for one that we did not see start, `spans` what ended. `early`: some of it started before
-    we looked. `queued`: it is on its way to the worker, its spans `counted` as waiting. `seen` and `still_since` are the
-    sweep's: how much it saw last time and since when nothing changed. `looked`: so many spans had ended when those were
-    looked for that can be handed over. `rests`: some were, so that it stays known, however long nothing of it ends. `room`:
-    more spans than so many call for a look; below 0 every further span is dropped.
-
-    Bytes: `size` is what the first `measured` of `spans` take; `draws` counts how often spans were taken out. `live_size` is
-    what the `live_measured` open spans took when they were measured, which happens again at `live_due`. `asked`: it is on
-    its way to the worker, too, which looks for spans that can be handed over.
+    Attributes:
+        open: the open spans by id; None for a span whose start was not seen.
+        spans: the ended spans that were not submitted yet.
+        early: whether a span of it started before the processor was added.
+        queued: whether it is queued for the worker to be closed; `counted` of its spans count as queued then.
+        search_queued: whether it is queued for the worker to search it for detached runs.
+        closed: whether it was closed; spans that end later are late.
+        cut: whether spans of it are dropped at a limit.
+        since: when it was created, or spans of it were last submitted as detached.
+        last_counts: the numbers of open and ended spans at the last sweep, which have not changed since `unchanged_since`.
+        searched: the number of ended spans when it was last searched for detached runs.
+        had_detached: whether detached runs of it were submitted: then it is not closed for its age while no ended spans are held.
+        check_above: the number of ended spans above which it is searched for detached runs (at half of the limit), or spans are
+            dropped (at the limit); below 0 every further span is dropped.
+        size: the bytes of the first `measured` ended spans.
+        removals: how often spans were removed, so that a measurement that overlapped a removal is discarded.
+        live_size: the bytes of the `live_measured` open spans at the last measurement; the next is at `live_due`.
     """
 
     __slots__ = (
-        *("trace_id", "room", "open", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
-        *("since", "still_since", "seen", "counted"),
-        *("size", "measured", "draws", "live_size", "live_measured", "live_due", "asked"),
+        *("trace_id", "check_above", "open", "searched", "had_detached", "spans", "closed", "queued", "early", "cut"),
+        *("since", "unchanged_since", "last_counts", "counted"),
+        *("size", "measured", "removals", "live_size", "live_measured", "live_due", "search_queued"),
     )
 
-    def __init__(self, trace_id: int, now: float, room: int) -> None:
-        self.trace_id, self.room = trace_id, room
+    def __init__(self, trace_id: int, now: float, check_above: int) -> None:
+        self.trace_id, self.check_above = trace_id, check_above
         self.open: dict[int, Any] = {}
-        self.looked, self.rests = 0, False
+        self.searched, self.had_detached = 0, False
         self.spans: deque[ReadableSpan] = deque()
-        self.closed = self.queued = self.early = self.cut = self.asked = False
-        self.since = self.still_since = self.live_due = now
-        self.seen = (0, 0)
-        self.counted = self.size = self.measured = self.draws = 0
+        self.closed = self.queued = self.early = self.cut = self.search_queued = False
+        self.since = self.unchanged_since = self.live_due = now
+        self.last_counts = (0, 0)
+        self.counted = self.size = self.measured = self.removals = 0
         self.live_size = self.live_measured = 0
 
-    def forget_size(self) -> None:
-        """Spans were taken out: those that are left are measured again."""
+    def reset_size(self) -> None:
+        """Have the ended spans measured again, after spans were removed."""
         self.size = self.measured = 0
-        self.draws += 1
+        self.removals += 1
 
 
 def is_relevant(span: Any) -> bool:
-    """Whether a span is to be looked at: sampled, and not one that we emitted."""
+    """Whether a span is recorded: it is sampled, and not one that otel-eval exports."""
     scope = span.instrumentation_scope
     return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
 
@@ -140,7 +156,8 @@ _UNKNOWN: Final = -2
 class _Trees:
     """Parent links between ended and open spans.
 
-    `busy`: ids of ended spans with an open one below them.
+    Attributes:
+        busy: the ids of ended spans that have an open descendant.
     """
 
     def __init__(self, ended: Mapping[int, ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]) -> None:
@@ -151,28 +168,31 @@ class _Trees:
             while (parent := _parent(span)) in ended and parent not in self.busy:
                 self.busy.add(parent)
                 span = ended[parent]
-        self._below: Final[dict[int, int]] = {0: 0}
+        self._outermost: Final[dict[int, int]] = {0: 0}
 
-    def below(self, span_id: int) -> int:
-        """The id of the outermost open span above what is below a span, 0 if none is; `_AGENT` or `_UNKNOWN` if one is that."""
+    def outermost_open(self, span_id: int) -> int:
+        """Return the id of the outermost open span among a span and its ancestors; 0 if none of them is open.
+
+        `_AGENT` if one of them is an agent's span of an unfinished run, `_UNKNOWN` if a parent is unknown.
+        """
         chain = []
-        while span_id in self._spans and span_id not in self._below:
+        while span_id in self._spans and span_id not in self._outermost:
             chain.append(span_id)
-            self._below[span_id] = 0 if span_id in self.ended else _UNKNOWN  # links may run in a circle
+            self._outermost[span_id] = 0 if span_id in self.ended else _UNKNOWN  # parent links may form a circle
             span_id = _parent(self._spans[span_id])
-        top = self._below.get(span_id, _UNKNOWN)
+        outermost = self._outermost.get(span_id, _UNKNOWN)
         for each in reversed(chain):
-            top = self._below[each] = self._passed(each, top)
-        return top
+            outermost = self._outermost[each] = self._outermost_of(each, outermost)
+        return outermost
 
-    def _passed(self, span_id: int, top: int) -> int:
-        """What is above the spans below this one, if `top` is above it."""
+    def _outermost_of(self, span_id: int, outermost: int) -> int:
+        """Return the result of `outermost_open` for a span, given the result for its parent."""
         is_open = span_id not in self.ended
         if (is_open or span_id in self.busy) and self._is_agent(self._spans[span_id]):
             return _AGENT
         if is_open and _parent(self._spans[span_id]) in self.ended:
-            return _UNKNOWN  # open below one that has ended: what else is there is not known
-        return top or span_id if is_open else top
+            return _UNKNOWN  # an open span below an ended one: it is unknown what else is there
+        return outermost or span_id if is_open else outermost
 
 
 def _id(span: Any) -> int:

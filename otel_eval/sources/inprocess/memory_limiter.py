@@ -1,4 +1,4 @@
-"""Keeps the spans that a process holds within `max_bytes` and `max_bytes_per_trace`."""
+"""Keep the memory of the spans that a process holds within `max_bytes` and `max_bytes_per_trace`."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
 from otel_eval.sources.inprocess.sdk_spans import SPAN_BYTES, size_of
 
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
-_FEW_SPANS: Final = 16  # less often than after so many spans bytes are always measured
+_FEW_SPANS: Final = 16  # bytes are measured after this many spans at the earliest
 _REMEDY: Final = "raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 _EARLY: Final = "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are evaluated early; %s"
 _DROPPED: Final = (
-    "evaluation is slower than spans arrive: traces are dropped while those that wait hold %d spans, or %d bytes (half of "
+    "evaluation is slower than spans arrive: traces are dropped while queued traces hold %d spans, or %d bytes (half of "
     "traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer or faster scorers"
 )
 
 
 class SpanMemoryLimiter:
-    """Measures spans that have ended, each once, and hands over traces early where they hold too many bytes.
+    """Measures ended spans, each once, and submits traces to the worker early if they hold too many bytes.
 
-    `look` runs on a thread of its own: spans ended on another thread do not wait for it, and it does not wait for scorers.
+    `enforce` runs on a thread of its own: the threads on which spans end do not wait for it, and it does not wait for scorers.
 
     Args:
         recorder: holds the spans.
-        limits: those of the recorder.
-        reserve: called with the bytes that the recorder holds, so that as much is forgotten of what is kept for late spans.
+        limits: the limits of the recorder.
+        reserve: called with the bytes that the recorder holds, to free as many of those that are kept for late spans.
     """
 
     def __init__(self, recorder: Recorder, limits: InProcessLimits, reserve: Callable[[int], None]) -> None:
         self._recorder, self._limits, self._reserve = recorder, limits, reserve
         self._warnings: Final = Warnings()
-        self._spans = self._bytes = 0  # that were measured in this look
-        self.held_bytes = 0  # of open traces and of spans that wait for the worker, when they were measured last
+        self._spans = self._bytes = 0  # measured in this pass
+        self.held_bytes = 0  # of open traces and of spans queued for the worker, as measured last
 
-    def look(self) -> None:
-        """Measure what is new and hand over what is beyond a limit. Linear in what is new, and 0.3 µs for each open trace."""
+    def enforce(self) -> None:
+        """Measure new spans, and submit what exceeds a limit. Linear in the new spans, plus 0.3 µs for each open trace."""
         now, entries = time.monotonic(), self._recorder.entries()
         self._spans = self._bytes = 0
         for entry in entries:
@@ -49,80 +49,80 @@ class SpanMemoryLimiter:
                 self._measure(entry)
             if 8 * abs(len(entry.open) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
                 self._measure_live(entry, now)
-        for handed in self._recorder.unmeasured():
-            fresh = handed.spans[handed.measured :]
-            self._recorder.add_size(handed, handed.draws, len(fresh), _sizes(fresh))
-        self._cut_off(entries)
-        self._relieve([each for each in entries if not each.queued and not each.closed])
+        for submitted in self._recorder.unmeasured():
+            fresh = submitted.spans[submitted.measured :]
+            self._recorder.add_size(submitted, submitted.removals, len(fresh), _sizes(fresh))
+        self._enforce_per_trace(entries)
+        self._enforce_total([each for each in entries if not each.queued and not each.closed])
         self.warn_of_drops()
-        self.held_bytes = sum(map(_held, entries)) + self._recorder.waiting_bytes
+        self.held_bytes = sum(map(_open_bytes, entries)) + self._recorder.waiting_bytes
         self._reserve(self.held_bytes)
-        self._pace()
+        self._schedule_next()
 
     def warn_of_drops(self) -> None:
-        """Log a warning if traces were dropped and it was not logged yet."""
+        """Log one warning, once traces were dropped."""
         if self._recorder.counts["traces_dropped"]:
             self._warnings.once("dropped", _DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
 
     def _measure(self, entry: LiveTrace) -> None:
-        draws, begin = entry.draws, entry.measured
+        removals, begin = entry.removals, entry.measured
         fresh = list(islice(entry.spans.copy(), begin, None))
         size = _sizes(fresh)
-        self._recorder.add_size(entry, draws, len(fresh), size)
+        self._recorder.add_size(entry, removals, len(fresh), size)
         self._spans += len(fresh)
         self._bytes += size
 
     def _measure_live(self, entry: LiveTrace, now: float) -> None:
-        """Measure open spans. They are given attributes: again when the trace is twice as old, or their number has changed."""
+        """Measure open spans. They may still get attributes, so this is repeated as the trace ages or their number changes."""
         live = [span for span in entry.open.copy().values() if span is not None]
         entry.live_measured, entry.live_size = len(live), _sizes(live)
         self._spans += len(live)
         self._bytes += entry.live_size
         entry.live_due = now + max(1.0, now - entry.since)
 
-    def _pace(self) -> None:
-        """Have bytes measured again after as many spans as hold an eighth of `max_bytes`, going by those measured now."""
+    def _schedule_next(self) -> None:
+        """Schedule the next measurement: after as many spans of the size measured now as hold an eighth of `max_bytes`."""
         if self._spans:
             share = self._limits.max_bytes // 8 * self._spans // self._bytes
             self._recorder.call_after(min(MANY_SPANS, max(_FEW_SPANS, share)))
 
-    def _cut_off(self, entries: Iterable[LiveTrace]) -> None:
+    def _enforce_per_trace(self, entries: Iterable[LiveTrace]) -> None:
         most = self._limits.max_bytes_per_trace
         for entry in entries:
             if entry.size > most + SPAN_OVERHEAD_BYTES and not entry.cut:
-                self._recorder.cut_off(entry)
+                self._recorder.truncate(entry)
             elif entry.size > most // 2:
-                self._recorder.ask(entry)
+                self._recorder.request_search(entry)
 
-    def _relieve(self, entries: list[LiveTrace]) -> None:
-        """Hand over what has ended of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
-        most, held = self._limits.max_bytes, sum(map(_held, entries))
+    def _enforce_total(self, entries: list[LiveTrace]) -> None:
+        """Submit the ended spans of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
+        most, held = self._limits.max_bytes, sum(map(_open_bytes, entries))
         if held > most:
             self._warnings.once("early", _EARLY, most, _REMEDY)
         elif held > most // 2:
             for entry in entries:
-                self._recorder.ask(entry)
-        for relief in (self._recorder.give_over, self._recorder.evict):
+                self._recorder.request_search(entry)
+        for submit in (self._recorder.submit_ended, self._recorder.evict):
             for entry in entries:
                 if held <= most:
                     return
-                held -= _held(entry)
-                relief(entry)
-                held += _held(entry)
+                held -= _open_bytes(entry)
+                submit(entry)
+                held += _open_bytes(entry)
 
 
-def _held(entry: LiveTrace) -> int:
-    """Bytes of an open trace; what waits for the worker counts elsewhere."""
+def _open_bytes(entry: LiveTrace) -> int:
+    """The bytes of an open trace; 0 if it is queued for the worker, where its bytes are counted separately."""
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 
 
 def _sizes(spans: Iterable[Any]) -> int:
-    # With what assembly adds to each span, so that it finds the same limit exceeded.
+    # Includes what assembly adds to each span, so that both find the same limit exceeded.
     return sum([_size(span) + SPAN_OVERHEAD_BYTES for span in spans])
 
 
 def _size(span: Any) -> int:
     try:
         return size_of(span)
-    except Exception:  # noqa: BLE001 - a span that is changed meanwhile, or is none of the SDK's, counts as an empty one
+    except Exception:  # noqa: BLE001 - a span that changes meanwhile, or is not the SDK's, counts as an empty span
         return SPAN_BYTES

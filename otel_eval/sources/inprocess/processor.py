@@ -1,4 +1,4 @@
-"""The span processor that a program adds to its provider: every trace goes to `handover` once none of its spans is open."""
+"""The span processor that a program adds to its provider: it passes every trace to `handover` once none of its spans is open."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _log = logging.getLogger("otel_eval")
 
 Handover = Callable[[bytes, list[SpanFrame], str], None]
 
-_numbers: Final = count()  # processors in the order in which they were made
+_numbers: Final = count()  # of processors, in the order of their creation
 _SHUTDOWN_S: Final = 30.0
-_BLOCKED_S: Final = 2.0  # that delivery of one result may take before the process ends without the others
-_AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
-_YIELD_S: Final = 1e-3  # once for at least 512 spans, and only while the thread that limits bytes waits for the interpreter
+_BLOCKED_S: Final = 2.0  # that the delivery of one result may take at shutdown before the others are abandoned
+_AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, if they could not be exported later
+_YIELD_S: Final = 1e-3  # once in 512 spans at most, and only while the thread that limits bytes waits for the interpreter
 
 
 _TRACES_LOOKED_AT: Final = 64
@@ -37,16 +37,16 @@ _SPANS_LOOKED_AT: Final = 8
 
 
 class InProcessSource(SpanProcessor):
-    """Counts the spans of each trace and hands the whole trace over, on a worker thread.
+    """Counts the open spans of each trace, and passes complete traces to `handover` on a worker thread.
 
     `on_start` and `on_end` never raise, never block and do no I/O.
 
     Args:
         handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a time. `why` is "closed"
-            (nothing is open), "detached" (no agent's span that these lie in is open), "idle" or "aged" (given up waiting),
-            "overflow" (a limit cut it) or "shutdown". A trace may be handed over again, with the spans that ended since.
-        limits: what may be held.
-        tick_s: how often limits of time are looked at.
+            (no span is open), "detached" (complete runs of a trace with open spans), "idle" or "aged" (some spans did not end
+            in time), "overflow" (over a limit) or "shutdown". A trace may be passed again, with the spans that ended since.
+        limits: the limits of what is held.
+        tick_s: the seconds between two checks of the limits.
     """
 
     def __init__(self, handover: Handover, *, limits: InProcessLimits | None = None, tick_s: float = 1.0) -> None:
@@ -54,26 +54,26 @@ class InProcessSource(SpanProcessor):
         self._handover: Final = handover
         self._reset()
         self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s)
-        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._many_came)
+        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._on_many_spans)
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
-            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.look, tick_s=tick_s
+            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.enforce, tick_s=tick_s
         )
         self._pipeline: Any = None
         self._resource: Any = None
-        self._at_once = False  # results must be out before on_end returns: we could not be put first
+        self._at_once = False  # results must be exported before on_end returns: this processor could not be moved to the front
         self._errors = 0
         self._inactive = False
         self.number: Final = next(_numbers)
         self._last_at_exit = False
-        held: Final = weakref.WeakMethod(self.shutdown)  # the hook must not keep this object alive
-        self._exit_hook: Final = lambda: alive() if (alive := held()) is not None else None
+        weak_shutdown: Final = weakref.WeakMethod(self.shutdown)  # the hook must not keep this object alive
+        self._exit_hook: Final = lambda: alive() if (alive := weak_shutdown()) is not None else None
         atexit.register(self._exit_hook)
         in_each_child(self, InProcessSource._after_fork)
 
     def _reset(self) -> None:
         self._ending, self._flushing = threading.Lock(), threading.Lock()
-        self._limit_asked = False
+        self._limit_requested = False
         self._scopes = SdkResourceScopes()
 
     # ------------------------------------------------------------------ what subclasses add
@@ -83,24 +83,24 @@ class InProcessSource(SpanProcessor):
         return False
 
     def _note_early(self, trace_id: bytes) -> None:
-        """Called with the id of a trace of which a span started before we looked, before it is handed over."""
+        """Called with the id of a trace in which a span started before the processor was added, before the trace is passed on."""
 
     def _tick(self) -> None:
         """Called about once a second on the worker."""
 
     def _reserve(self, size: int) -> None:
-        """Called with the bytes of spans that are held here, about once a second and when many spans have ended."""
+        """Called with the bytes of the spans that the processor holds, about once a second and when many spans have ended."""
 
     def _deliver(self, timeout_s: float) -> bool:
-        """Deliver what came of the traces; False if not all was in time."""
+        """Deliver the results of the traces; False if not all were delivered in time."""
         return True
 
     def _blocked_s(self) -> float:
-        """For how many seconds the delivery of a result has not returned."""
+        """The seconds for which the delivery of a result has been blocked."""
         return 0.0
 
     def _close(self, timeout_s: float) -> None:
-        """Deliver what came of the traces, finally."""
+        """Deliver the last results and close the exporters."""
 
     def _begin(self) -> None:
         """Called in a child process, before anything is recorded there."""
@@ -117,7 +117,7 @@ class InProcessSource(SpanProcessor):
             self._errors += 1
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep the span; if it was the last one open, its trace goes to the worker."""
+        """Add the span to its trace; if no other is open, the trace is queued for the worker."""
         if self._inactive:
             return
         try:
@@ -129,12 +129,12 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ per trace, on the caller's thread
 
     def _began(self, span: Any) -> None:
-        """The first span of a trace: the place for what costs too much for every span."""
+        """Called with the first span of a trace, for what takes too much time for every span."""
         self._worker.ensure()
         self._limiting.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
-            if self._finds_double(pipeline):
+            if self._deactivate_if_duplicate(pipeline):
                 return
             self._pipeline, self._resource = pipeline, span.resource
             self._at_once = not move_to_front(self, pipeline)
@@ -142,21 +142,21 @@ class InProcessSource(SpanProcessor):
             self._last_at_exit = True
             self.be_last_registered_at_exit()
 
-    def _many_came(self) -> None:
-        if self._limit_asked:
+    def _on_many_spans(self) -> None:
+        if self._limit_requested:
             # The thread has not run since: it loses the race for the interpreter's lock against a thread that releases it often,
             # such as an event loop on a busy machine.
             time.sleep(_YIELD_S)
             return
-        self._limit_asked = True
+        self._limit_requested = True
         self._limiting.put(self._limit)
 
-    def _finds_double(self, pipeline: Any) -> bool:
-        """Whether an older processor of this pipeline does the same: then this one stays inactive, with a warning."""
+    def _deactivate_if_duplicate(self, pipeline: Any) -> bool:
+        """Deactivate this processor, with a warning, if an older one of the pipeline does the same; True if it did."""
         for other in neighbours(pipeline):
             if isinstance(other, InProcessSource) and other.number < self.number and other.is_active and self.equals(other):
                 self._inactive = True
-                self._recorder.shut()
+                self._recorder.shut_down()
                 _log.warning(
                     "a second %s with the same configuration was added to this TracerProvider and stays inactive; "
                     "add it once (OTEL_EVAL_CONFIG adds one, too)",
@@ -176,7 +176,7 @@ class InProcessSource(SpanProcessor):
 
     @property
     def is_active(self) -> bool:
-        """Whether spans are looked at: neither shut down nor a second one of its kind."""
+        """Whether spans are recorded: the processor was neither shut down nor deactivated as a duplicate."""
         return not self._inactive and not self._ending.locked()
 
     def look_at_open(self, saw: Callable[[SpanReader, str, str], None]) -> None:
@@ -191,34 +191,34 @@ class InProcessSource(SpanProcessor):
         return None if self._pipeline is None else (self._pipeline, self._resource)
 
     def be_last_registered_at_exit(self) -> None:
-        """Run before every exit hook registered so far: providers close at exit, last made first, and scores must be out."""
+        """Run before every exit hook registered so far: providers close at exit, the newest first, and need the scores before."""
         atexit.unregister(self._exit_hook)
         atexit.register(self._exit_hook)
 
     # ------------------------------------------------------------------ on the threads of the processor
 
     def _limit(self) -> None:
-        self._limit_asked = False
-        self._limiter.look()
+        self._limit_requested = False
+        self._limiter.enforce()
 
     def _is_agents(self, span: Any) -> bool:
         return self._is_agent(SdkSpanReader(span), _scope_name(span))
 
     def _serve(self, item: LiveTrace | EndedSpans) -> None:
-        """On the worker: hand the spans of a queued trace over to the pipeline, or look for runs that can be detached."""
+        """Pass the spans of a queued trace to `handover`, or search it for detached runs; called on the worker."""
         if self._inactive:
             return
-        handed = self._recorder.take(item)
-        if handed is None:
+        submitted = self._recorder.take(item)
+        if submitted is None:
             return
-        trace_id = handed.trace_id.to_bytes(16, "big")
-        if handed.early:
+        trace_id = submitted.trace_id.to_bytes(16, "big")
+        if submitted.early:
             self._note_early(trace_id)
-        frame, below = self._scopes.frame, handed.below
-        ids = [(span, cast(Any, span.context).span_id) for span in handed.spans if is_relevant(span)]
-        frames = [frame(span, trace_id, span_id, below.get(span_id)) for span, span_id in ids]
+        frame, parents = self._scopes.frame, submitted.parents
+        ids = [(span, cast(Any, span.context).span_id) for span in submitted.spans if is_relevant(span)]
+        frames = [frame(span, trace_id, span_id, parents.get(span_id)) for span, span_id in ids]
         if frames:
-            self._handover(trace_id, frames, handed.why)
+            self._handover(trace_id, frames, submitted.why)
 
     def _sweep(self) -> None:
         self._recorder.sweep(time.monotonic())
@@ -227,13 +227,13 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ life cycle
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Have every trace that is over scored and its results delivered; False if not all was in time."""
+        """Score every complete trace and deliver the results; False if that was not finished in time."""
         deadline = time.monotonic() + timeout_millis / 1000
         for entry in self._recorder.entries():
-            self._recorder.ask(entry)
-        drained = self._worker.drain(timeout_millis / 1000)  # twice, as what is found is put after the first
+            self._recorder.request_search(entry)
+        drained = self._worker.drain(timeout_millis / 1000)  # twice: the first drain may queue detached runs
         drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
-        # A provider that we flush may be the one that flushes us: the second time round there is nothing left to do.
+        # A provider flushed here may flush this processor in turn: the nested call has nothing left to do.
         if not self._flushing.acquire(blocking=False):
             return drained
         try:
@@ -242,22 +242,22 @@ class InProcessSource(SpanProcessor):
             self._flushing.release()
 
     def shutdown(self) -> None:
-        """Hand over what is open (as "shutdown"), deliver everything, take nothing more. A second call does nothing."""
-        if not self._ending.acquire(blocking=False):  # never released: there is one end
+        """Stop recording, evaluate open traces (as "shutdown"), and deliver all results. A second call does nothing."""
+        if not self._ending.acquire(blocking=False):  # never released, so that shutdown runs once
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         atexit.unregister(self._exit_hook)
-        self._recorder.shut()
+        self._recorder.shut_down()
         self._limiting.end()
         self._limiter.warn_of_drops()
         if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked_s() > _BLOCKED_S):
             why = "an exporter does not return" if self._blocked_s() > _BLOCKED_S else "scoring is behind"
             _log.warning("some runs were not scored before shutdown: %s", why)
-        self._flushing.acquire(blocking=False)  # what is closed needs no flush when a provider asks for one
+        self._flushing.acquire(blocking=False)  # never released: `force_flush` has nothing to deliver after this
         self._close(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[str, Any]:
-        """What was dropped and what went wrong, as counts that only rise, and the number of open traces."""
+        """Return the counters of dropped spans and errors, and the gauges of open traces and held bytes."""
         mine = {
             "open_traces": len(self._recorder),
             "oldest_trace_s": round(self._recorder.oldest_s(time.monotonic()), 3),
@@ -275,7 +275,7 @@ class InProcessSource(SpanProcessor):
         self._recorder.reset(self._worker.put)
         if ended:
             self._ending.acquire()
-            self._recorder.shut()
+            self._recorder.shut_down()
         self._begin()
 
 

@@ -1,12 +1,12 @@
-"""Count the spans that start and end in each trace, and hand a trace over when none of its spans is open.
+"""Count the spans that start and end in each trace, and submit a trace to the worker when none of its spans is open.
 
-The two callbacks run on the threads of the traced program, so they take no lock, look at no clock and build nothing: a
-look-up and an operation on a dictionary, and one on a deque.
+The two callbacks run on the threads of the traced program, so they take no lock, read no clock and create no objects: they do a
+look-up and one operation on a dictionary, and one on a deque.
 
 Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only *closing* needs several
-steps and takes `_lock`. The closing thread sets `closed` and then looks at `open`; a starting span is added to `open` before
-`closed` is looked at: one of the two sees the other. The thread that saw `closed` takes the lock and finds out whether the
-closing stood. A span is handed over by the thread that takes it out of the deque: exactly once.
+steps and takes `_lock`. The closing thread sets `closed` and then reads `open`; a starting span is added to `open` before
+`closed` is read: one of the two sees the other. The thread that saw `closed` takes the lock and checks whether the trace is
+still closed. Each span is submitted exactly once, by the thread that removes it from the deque.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _TRACES_PER_SPAN: Final = 8
 
 
 class Recorder:
-    """The hot path.
+    """Tracks open traces; `started` and `ended` are the hot path.
 
     Args:
-        put: takes a `LiveTrace` that may be closed now or is asked for, or `EndedSpans`; must neither block nor raise
-            (`SimpleQueue.put`).
+        put: queues for the worker a `LiveTrace` that may be closed now or is to be searched for detached runs, or `EndedSpans`;
+            must neither block nor raise (`SimpleQueue.put`).
         began: called with the first span of each new trace, on the caller's thread.
-        is_agent: whether a span is an agent's; asked on the worker. A trace without one is handed over as a whole.
-        many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
+        is_agent: whether a span is an agent's; called on the worker. A trace without one is submitted as a whole.
+        many: called after many starts and ends of spans, on the thread of the last one; must neither block nor raise.
     """
 
     def __init__(
@@ -53,20 +53,19 @@ class Recorder:
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
         self._began = began
         self._limit = limits.max_spans_per_trace
-        self._room = self._limit // 2
+        self._check_above = self._limit // 2
         self.reset(put)
 
     def reset(self, put: Callable[[LiveTrace | EndedSpans], None]) -> None:
-        """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
+        """Start empty, also in a child process after a fork: every lock is new, and traces that started before are `early`."""
         self._put = put
-        self._lock = (
-            RLock()
-        )  # guards closing: `closed`, leaving _traces, what waits, counts. Reentrant: a finalizer may end a span
+        # Guards closing: `closed`, removal from `_traces`, what is queued, `counts`. Reentrant: a finalizer may end a span.
+        self._lock = RLock()
         self._traces: dict[int, LiveTrace] = {}
-        self._waiting_spans = self.waiting_bytes = 0  # of what is on its way to the worker; bytes as far as they are measured
+        self._waiting_spans = self.waiting_bytes = 0  # queued for the worker; only measured bytes count
         self._unmeasured: deque[EndedSpans] = deque()
         self.call_after(MANY_SPANS)
-        self._down = False
+        self._is_shut_down = False
         self._since_ns = time.time_ns()
 
     def __len__(self) -> int:
@@ -85,10 +84,10 @@ class Recorder:
     # ------------------------------------------------------------------ the callbacks
 
     def started(self, span: Any, parent_context: Any) -> None:
-        """A span started. Its context is a tuple: (trace id, span id, …)."""
-        context = getattr(span, "_context", None) or span.context  # less than what the property costs in SDK 1.30 to 1.45
+        """Note that a span started. Its context is a tuple: (trace id, span id, …)."""
+        context = getattr(span, "_context", None) or span.context  # faster than the property in SDK 1.30 to 1.45
         if not next(self._credit, False):
-            self._many_came()
+            self._note_many()
         entry = self._traces.get(context[0])
         if entry is None:
             entry = self._begin(span, parent_context)
@@ -96,21 +95,21 @@ class Recorder:
                 return
         entry.open[context[1]] = span
         if entry.closed:
-            self._again(entry, context)
+            self._reopen(entry, context)
 
     def ended(self, span: ReadableSpan) -> bool:
-        """A span ended; True if its trace may be on its way now."""
+        """Note that a span ended; True if its trace may be queued for the worker now."""
         context = getattr(span, "_context", None) or cast(Any, span.context)  # as in `started`
         if not next(self._credit, False):
-            self._many_came()
+            self._note_many()
         entry = self._traces.get(context[0])
         if entry is None:
-            self._stray(span)
+            self._unmatched_end(span)
             return True
         spans, under_way = entry.spans, entry.open
         spans.append(span)
         under_way.pop(context[1], None)
-        if not under_way or entry.closed or len(spans) > entry.room:
+        if not under_way or entry.closed or len(spans) > entry.check_above:
             self._complete_or_limit(entry, span)
             return True
         return False
@@ -118,9 +117,9 @@ class Recorder:
     def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
         if not is_relevant(span):
             return None
-        if not self._down:
+        if not self._is_shut_down:
             self._began(span)
-        if self._down:  # also where it turned out that another processor does the same
+        if self._is_shut_down:  # `_began` shuts the recorder down if another processor does the same
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
@@ -132,42 +131,42 @@ class Recorder:
     def _entry(self, trace_id: int) -> LiveTrace:
         if len(self._traces) >= self.limits.max_traces:
             with self._lock:
-                if (oldest := self._oldest()) is not None:  # else another thread made room, or changed the dictionary
+                if (oldest := self._oldest()) is not None:  # else another thread removed a trace, or changed the dictionary
                     self.evict(oldest)
-        return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._room))
+        return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._check_above))
 
     def evict(self, entry: LiveTrace) -> None:
-        """Hand over a trace before its end, because of a limit, and forget it."""
+        """Submit a trace before its end because of a limit, and forget it."""
         with self._lock:
             if not entry.closed:
                 self.counts["traces_evicted"] += 1
                 self.close(entry, "overflow" if entry.open else "closed")
 
-    def _again(self, entry: LiveTrace, context: Any) -> None:
-        """A span started in a trace that was just being closed."""
+    def _reopen(self, entry: LiveTrace, context: Any) -> None:
+        """Move a span that started while its trace was being closed to a new entry of the trace."""
         with self._lock:
             if not entry.closed:
                 return
             self._entry(context[0]).open[context[1]] = entry.open.pop(context[1], None)
 
-    def _many_came(self) -> None:
-        """Many spans started or ended: have their bytes measured. With many open traces less often, as each costs a look."""
+    def _note_many(self) -> None:
+        """Have bytes measured, since many spans started or ended; less often with many open traces, each of which takes time."""
         self.call_after(self._many_spans)
         self._many()
 
-    def _stray(self, span: ReadableSpan) -> None:
-        """The end of a span whose start we did not see, or whose trace was handed over while it was open."""
+    def _unmatched_end(self, span: ReadableSpan) -> None:
+        """Handle the end of a span whose start was not seen, or whose trace was submitted while the span was open."""
         if not is_relevant(span):
             return
-        if self._down:
+        if self._is_shut_down:
             with self._lock:
                 self.counts["spans_after_shutdown"] += 1
             return
         self._began(span)
         trace_id = span.context[0]
-        if (span.start_time or 0) >= self._since_ns:  # begun under our eyes, so its trace was handed over: it is late
+        if (span.start_time or 0) >= self._since_ns:  # its start was seen, so its trace was submitted: it is late
             with self._lock:
-                self._hand(EndedSpans(trace_id, [span], "closed"))
+                self._submit(EndedSpans(trace_id, [span], "closed"))
             return
         entry = self._entry(trace_id)
         entry.early = True
@@ -177,19 +176,19 @@ class Recorder:
     def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
         """Handle a span that may complete the trace, comes after it was closed, or exceeds a limit."""
         if entry.closed:
-            self._late(entry, span)
+            self._handle_late(entry, span)
             return
-        if entry.room < 0 or len(entry.spans) > self._limit:
-            self._cut(entry)
-        elif len(entry.spans) > entry.room:
-            entry.room = self._limit
-            self.ask(entry)
+        if entry.check_above < 0 or len(entry.spans) > self._limit:
+            self._drop_last(entry)
+        elif len(entry.spans) > entry.check_above:
+            entry.check_above = self._limit
+            self.request_search(entry)
         if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
-            self._offer(entry)
+            self._queue_to_close(entry)
 
-    def _offer(self, entry: LiveTrace) -> None:
+    def _queue_to_close(self, entry: LiveTrace) -> None:
         with self._lock:
             if entry.queued or entry.closed:
                 return
@@ -200,12 +199,12 @@ class Recorder:
             self._queue(entry)
 
     def _is_full(self, count: int) -> bool:
-        """Whether so many spans more may not wait for the worker."""
+        """Whether `count` more spans exceed the limits of what is queued for the worker."""
         limits = self.limits
         return self._waiting_spans + count > limits.max_waiting_spans or self.waiting_bytes > limits.max_waiting_bytes
 
     def _queue(self, item: LiveTrace | EndedSpans) -> None:
-        """Have the spans of a trace that may be closed, or spans that were given over, wait for the worker."""
+        """Queue a trace that may be closed, or submitted spans, for the worker."""
         item.counted = len(item.spans)
         self._waiting_spans += item.counted
         self.waiting_bytes += item.size
@@ -214,28 +213,28 @@ class Recorder:
         self._put(item)
 
     def _unqueue(self, item: LiveTrace | EndedSpans) -> None:
-        """They wait no longer, if they did."""
+        """Subtract the spans from the count of what is queued, if they are counted."""
         if item.counted:
             self._waiting_spans -= item.counted
             self.waiting_bytes -= item.size
             item.counted = 0
 
-    def _late(self, entry: LiveTrace, span: ReadableSpan) -> None:
+    def _handle_late(self, entry: LiveTrace, span: ReadableSpan) -> None:
         with self._lock:
             try:
                 entry.spans.remove(span)
             except ValueError:
-                return  # it was handed over when the trace was closed
-        self._stray(span)
+                return  # it was submitted when the trace was closed
+        self._unmatched_end(span)
 
-    def _cut(self, entry: LiveTrace) -> None:
-        with self._lock, suppress(IndexError):  # the worker was quicker
+    def _drop_last(self, entry: LiveTrace) -> None:
+        with self._lock, suppress(IndexError):  # the worker removed the span first
             entry.spans.pop()
             entry.cut = True
             self.counts["spans_dropped"] += 1
 
     def _await_parent(self, entry: LiveTrace, span: ReadableSpan) -> bool:
-        """Whether a span that started before us has a parent that, then, is older still and not over."""
+        """Whether a span that started before the recorder has a parent that has not ended; that counts as open then."""
         parent = span.parent
         if parent is None or parent.is_remote or (span.start_time or 0) >= self._since_ns:
             return False
@@ -247,55 +246,55 @@ class Recorder:
     # ------------------------------------------------------------------ for the worker
 
     def take(self, entry: LiveTrace | EndedSpans) -> EndedSpans | None:
-        """The spans that were put, or those of a trace that was, unless one of its spans is open again or it was asked for."""
+        """Return the spans of a queued item; None for a trace that has an open span again, or is searched for detached runs."""
         if isinstance(entry, EndedSpans):
             with self._lock:
                 self._unqueue(entry)
             return entry
         if not entry.queued:
-            entry.asked = False
+            entry.search_queued = False
             self._detach(entry, time.monotonic())
             return None
-        entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
+        entry.queued = False  # before reading `open`: a thread that empties it afterwards queues it again
         with self._lock:
             self._unqueue(entry)
             if entry.closed:
                 return None
-            entry.closed = True  # before looking at `open`, too: a span that starts meanwhile sees it
+            entry.closed = True  # before reading `open`, too: a span that starts meanwhile sees it
             entry.closed = not entry.open
-            return self._leave(entry, "closed") if entry.closed else None
+            return self._remove(entry, "closed") if entry.closed else None
 
     def close(self, entry: LiveTrace, why: str) -> None:
-        """Hand over a trace whatever it has open, and forget it; what ends later is late."""
+        """Submit the ended spans of a trace, even if others are open, and forget the trace; spans that end later are late."""
         with self._lock:
             if not entry.closed:
                 entry.closed = True
-                self._hand(self._leave(entry, why))
+                self._submit(self._remove(entry, why))
 
-    def _leave(self, entry: LiveTrace, why: str) -> EndedSpans:
+    def _remove(self, entry: LiveTrace, why: str) -> EndedSpans:
         if self._traces.get(entry.trace_id) is entry:
             del self._traces[entry.trace_id]
-        return self._drawn(entry, why)
+        return self._pop_ended(entry, why)
 
-    def _drawn(self, entry: LiveTrace, why: str) -> EndedSpans:
+    def _pop_ended(self, entry: LiveTrace, why: str) -> EndedSpans:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
         self._unqueue(entry)
         size, measured = entry.size, entry.measured
-        entry.forget_size()
+        entry.reset_size()
         why = "overflow" if entry.cut else why
         return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
-    def _hand(self, handed: EndedSpans) -> None:
-        if self._is_full(len(handed.spans)):
+    def _submit(self, submitted: EndedSpans) -> None:
+        if self._is_full(len(submitted.spans)):
             self.counts["traces_dropped"] += 1
-            self.counts["spans_dropped"] += len(handed.spans)
-        elif handed.spans:
-            self._queue(handed)
+            self.counts["spans_dropped"] += len(submitted.spans)
+        elif submitted.spans:
+            self._queue(submitted)
 
     def sweep(self, now: float) -> None:
-        """Hand over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
+        """Submit traces that are idle, aged or over a limit. Called about once a second; costs 0.2 µs for each trace."""
         entries = self.entries()
         for entry in entries:
             self._sweep(entry, now)
@@ -309,81 +308,81 @@ class Recorder:
     def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)
         seen = (len(entry.open), len(entry.spans))
-        if now - entry.since >= self.limits.max_age_s and not (entry.rests and not entry.spans):
+        if now - entry.since >= self.limits.max_age_s and not (entry.had_detached and not entry.spans):
             self.close(entry, "aged")
         elif seen[0] > self._limit:
             self.close(entry, "overflow")
-        elif seen != entry.seen:
-            entry.seen, entry.still_since = seen, now
-        elif entry.spans and now - entry.still_since >= self.limits.idle_s:
+        elif seen != entry.last_counts:
+            entry.last_counts, entry.unchanged_since = seen, now
+        elif entry.spans and now - entry.unchanged_since >= self.limits.idle_s:
             with self._lock:
-                self._hand(self._drawn(entry, "idle"))
+                self._submit(self._pop_ended(entry, "idle"))
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
-        """Hand over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
+        """Submit the ended spans of a trace that are complete, if there are detached runs; its age counts from then on."""
         ended = entry.spans.copy()
-        if entry.early or entry.cut or len(ended) == entry.looked:
+        if entry.early or entry.cut or len(ended) == entry.searched:
             return
-        entry.looked = len(ended)
+        entry.searched = len(ended)
         found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
             if found is None or entry.closed or entry.queued:
                 return
-            handed = {id(span) for span in found.spans}
-            rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in handed]
+            submitted = {id(span) for span in found.spans}
+            rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in submitted]
             entry.spans.extendleft(reversed(rest))
-            entry.forget_size()
-            entry.since, entry.looked, entry.rests, entry.room = now, len(rest), True, self._room
-            self._hand(found)
+            entry.reset_size()
+            entry.since, entry.searched, entry.had_detached, entry.check_above = now, len(rest), True, self._check_above
+            self._submit(found)
 
     # ------------------------------------------------------------------ for the memory limiter
 
     def entries(self) -> list[LiveTrace]:
-        """The open traces, the oldest first, and those that wait for the worker."""
+        """Return the open traces, the oldest first; those that are queued to be closed are among them."""
         return list(self._traces.copy().values())
 
     def call_after(self, spans: int) -> None:
-        """Have `many` called after so many spans more, or twice as many starts and ends of spans."""
+        """Have `many` called after this number of spans (twice as many starts and ends), or later with many open traces."""
         self._many_spans = spans
-        self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # an item for each
+        self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # one item for each start or end
 
     def unmeasured(self) -> Iterator[EndedSpans]:
-        """What was given over, waits, and has spans that were not measured, each once."""
+        """Yield submitted spans that are queued and not all measured, each item once."""
         while self._unmeasured:
-            handed = self._unmeasured.popleft()
-            if handed.counted:
-                yield handed
+            submitted = self._unmeasured.popleft()
+            if submitted.counted:
+                yield submitted
 
-    def add_size(self, item: LiveTrace | EndedSpans, draws: int, count: int, size: int) -> None:
-        """So many more of the spans were measured, unless spans were taken out since `draws` was read."""
+    def add_size(self, item: LiveTrace | EndedSpans, removals: int, count: int, size: int) -> None:
+        """Add the size of `count` more spans, unless spans were removed since `removals` was read."""
         with self._lock:
-            if item.draws == draws:
+            if item.removals == removals:
                 item.measured += count
                 item.size += size
                 self.waiting_bytes += size if item.counted else 0
 
-    def ask(self, entry: LiveTrace) -> None:
-        """Have what has ended of a trace handed over as "detached" if it can be, because of its bytes."""
-        if not entry.asked and len(entry.spans) != entry.looked:
-            entry.asked = True
+    def request_search(self, entry: LiveTrace) -> None:
+        """Have the worker search a trace for detached runs now, and not at the next sweep."""
+        if not entry.search_queued and len(entry.spans) != entry.searched:
+            entry.search_queued = True
             self._put(entry)
 
-    def give_over(self, entry: LiveTrace) -> None:
-        """Hand over what has ended of a trace, because of `max_bytes`; what is open stays known."""
+    def submit_ended(self, entry: LiveTrace) -> None:
+        """Submit the ended spans of a trace because of `max_bytes`; its open spans are still tracked."""
         with self._lock:
             if entry.spans and not entry.closed and not entry.queued:
                 self.counts["traces_evicted"] += 1
-                self._hand(self._drawn(entry, "overflow"))
+                self._submit(self._pop_ended(entry, "overflow"))
 
-    def cut_off(self, entry: LiveTrace) -> None:
-        """Hand over what has ended of a trace, because of `max_bytes_per_trace`; its further spans are dropped."""
+    def truncate(self, entry: LiveTrace) -> None:
+        """Submit the ended spans of a trace because of `max_bytes_per_trace`; its further spans are dropped."""
         with self._lock:
             if not entry.closed and not entry.queued:
-                entry.cut, entry.room = True, -1
-                self._hand(self._drawn(entry, "overflow"))
+                entry.cut, entry.check_above = True, -1
+                self._submit(self._pop_ended(entry, "overflow"))
 
-    def shut(self) -> None:
-        """Hand over all that is open and take nothing more."""
-        self._down = True
+    def shut_down(self) -> None:
+        """Submit all open traces, and record no more spans."""
+        self._is_shut_down = True
         for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")

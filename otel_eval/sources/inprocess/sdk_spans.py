@@ -1,11 +1,11 @@
-"""Spans of the SDK: read the way a receiver would read them from OTLP, measured, held for scores, and what of the SDK is private.
+"""Read spans of the SDK as a receiver reads them from OTLP, measure them, hold them for scores, and access private attributes.
 
-Each access to a private attribute is guarded, and an SDK that answers differently costs the advantage, never an error. Checked
-with SDK 1.30 to 1.45.
+Each access to a private attribute of the SDK is guarded: if a version differs, only an optimisation is lost. Checked with SDK
+1.30 to 1.45.
 
 Why the order of processors matters: a provider shuts them down in the order in which they were added. A batch processor added
-before ours is closed before the last run's scores can be sent through it. Spans are copied to add scores to them: an ended span
-is read-only.
+before ours is closed before the last run's scores can be sent through it. Scores are added to copies of spans: an ended span is
+read-only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def neighbours(pipeline: Any) -> tuple[Any, ...]:
 
 
 def move_to_front(processor: Any, pipeline: Any) -> bool:
-    """Have `processor` called, flushed and shut down before the others; False if that cannot be known to hold.
+    """Have `processor` called, flushed and shut down before the others; False if that cannot be ensured.
 
     The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a callback that is under
     way is not disturbed.
@@ -57,7 +57,7 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
         with pipeline._lock:
             others = tuple(each for each in pipeline._span_processors if each is not processor)
             if len(others) == len(pipeline._span_processors):
-                return False  # we are inside another processor
+                return False  # it is inside another processor
             if pipeline._span_processors != (processor, *others):  # also if it was added twice
                 pipeline._span_processors = (processor, *others)
     except (AttributeError, TypeError):
@@ -66,18 +66,18 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
 
 
 def open_parent(span: Any, parent_context: Any) -> int | None:
-    """The id of the span's parent if that is an open span of the same provider.
+    """Return the id of the span's parent if that is an open span of the same provider; else None.
 
-    Asked for the first span of a trace that is seen: such a parent started before the processor was added, and will report it.
-    A parent of another provider will not.
+    Called for the first span of a trace that is seen: such a parent started before the processor was added, which will still be
+    notified of its end. It is not notified of the end of another provider's span.
     """
     parent = span.parent
     if parent is None or parent.is_remote or not parent.trace_flags.sampled:
         return None
-    held = get_current_span(parent_context)
-    if held.get_span_context() != parent or not held.is_recording():
+    current = get_current_span(parent_context)
+    if current.get_span_context() != parent or not current.is_recording():
         return None
-    pipeline = pipeline_of(held)
+    pipeline = pipeline_of(current)
     return parent.span_id if pipeline is not None and pipeline is pipeline_of(span) else None
 
 
@@ -91,7 +91,7 @@ _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, Mapp
 
 
 def size_of(span: ReadableSpan) -> int:
-    """About how many bytes a span holds, open or ended, within a factor of two; linear in what it holds, about 1 µs.
+    """Estimate the bytes of a span, open or ended, within a factor of two; takes about 1 µs, linear in the span's content.
 
     Texts and bytes count with their size in memory, in sequences and in attributes of events and links too. A text that
     several spans share counts for each of them, as it does in OTLP.
@@ -112,14 +112,14 @@ def raw_attributes(span: ReadableSpan) -> Any:
 
 
 def attributes_of(attributes: Any) -> dict[str, Any]:
-    """The attributes as a dictionary, not to be changed. The SDK's own mapping takes a lock for each key."""
+    """Return the attributes as a dictionary that must not be changed. The SDK's own mapping takes a lock for each key."""
     inner: Any = getattr(attributes, "_dict", None)
     held: dict[str, Any] = inner if type(inner) in _DICTIONARIES else dict(attributes or {})
     return held
 
 
 def _inner(span: Any, field: str, public: str) -> Iterable[Any]:
-    """Events or links. The public property copies them under a lock; the deque that the SDK keeps is copied in one step."""
+    """Return events or links. The public property copies them under a lock; here the SDK's deque is copied in one step."""
     kept = getattr(getattr(span, field, None), "_dq", None)
     if kept is None:
         return tuple(getattr(span, public))
@@ -134,7 +134,7 @@ def _attributes_size(attributes: Any) -> int:
 
 
 def _elements_size(values: Iterable[Any]) -> int:
-    """What the elements of sequences and mappings take, however deeply nested; each collection counts once."""
+    """Return the bytes of the elements of sequences and mappings, however deeply nested; each collection counts once."""
     size, rest, seen = 0, [each for each in values if type(each) in _NESTED], set[int]()
     while rest:
         value = rest.pop()
@@ -161,7 +161,7 @@ class HeldSpans:
         self._traces: dict[bytes, _HeldTrace] = {}
 
     def hold(self, trace_id: bytes, span_id: bytes, span: ReadableSpan, now: float) -> bool:
-        """Keep the span; False if one of these ids is here."""
+        """Add a span; False if a span with these ids is held already."""
         with self._lock:
             trace = self._traces.setdefault(trace_id, _HeldTrace(now))
             if span_id in trace.spans:
@@ -170,7 +170,7 @@ class HeldSpans:
             return True
 
     def score(self, trace_id: bytes, span_id: bytes, events: Sequence[Event]) -> bool:
-        """Add events to a span; False if it is not here."""
+        """Add events to a span; False if it is not held."""
         with self._lock:
             trace = self._traces.get(trace_id)
             if trace is None or span_id not in trace.spans:
@@ -179,18 +179,18 @@ class HeldSpans:
             return True
 
     def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
-        """The spans of these traces, with the events they got."""
+        """Remove these traces, and return their spans with the events added to them."""
         with self._lock:
             found = [trace for trace_id in trace_ids if (trace := self._traces.pop(trace_id, None)) is not None]
         return [_with_events(*held) for trace in found for held in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
-        """The traces that have waited since `before`, the oldest first."""
+        """Return the ids of traces that have been held since `before` or longer, the oldest first."""
         with self._lock:
             return [trace_id for trace_id, trace in self._traces.items() if trace.since <= before]
 
     def __len__(self) -> int:
-        """How many spans wait."""
+        """The number of spans that are held."""
         with self._lock:
             return sum(len(trace.spans) for trace in self._traces.values())
 
@@ -208,14 +208,14 @@ def _with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
 
 
 def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Event:
-    """An event of the SDK whose attributes cannot be changed any more."""
+    """Return an event of the SDK with immutable attributes."""
     return Event(name, BoundedAttributes(attributes=attributes, immutable=True), timestamp_ns)
 
 
 _MAX_SCOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
 
 _extension: Final = extension("_native")
-# Where the SDK keeps what its properties give: one look in C. Checked with SDK 1.30 to 1.45; where it answers differently, the
+# The attributes behind the SDK's properties, read in one call in C. Checked with SDK 1.30 to 1.45; if one is missing, the
 # properties are read.
 _FIELDS: Final = attrgetter(
     *("_name", "_kind._value_", "_start_time", "_end_time", "_status._status_code._value_", "_status._description"),
@@ -223,8 +223,8 @@ _FIELDS: Final = attrgetter(
 )
 
 
-def plain(value: Any) -> Any:
-    """The value as OTLP would carry it: lists for tuples, base64 text for bytes, plain types for subclasses of them."""
+def otlp_value(value: Any) -> Any:
+    """Convert a value to what OTLP would carry: lists for tuples, base64 text for bytes, built-in types for their subclasses."""
     match value:
         case None | bool():
             return value
@@ -237,19 +237,19 @@ def plain(value: Any) -> Any:
         case bytes():
             return b64encode(value).decode()
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): otlp_value(each) for key, each in value.items()}
         case Sequence():
-            return [plain(each) for each in value]
+            return [otlp_value(each) for each in value]
     return str(value)
 
 
 def _items(attributes: Any) -> dict[str, Any]:
-    """The attributes in a copy: the program may change its own meanwhile, to redact them."""
+    """Return a copy of the attributes: the program may change its own meanwhile, for example to redact them."""
     return attributes_of(attributes).copy()
 
 
 class SdkSpanReader:
-    """One ended SDK span; see `otel_eval.interfaces.SpanReader`."""
+    """Reads an SDK span; see `otel_eval.interfaces.SpanReader`."""
 
     __slots__ = ("_span",)
 
@@ -263,7 +263,7 @@ class SdkSpanReader:
 
     @property
     def span_kind(self) -> int:
-        """The SDK counts kinds from 0 (internal), OTLP from 1."""
+        """The span's kind as a number of OTLP, which begins with 1 (internal); those of the SDK begin with 0."""
         return int(self._span.kind.value) + 1
 
     @property
@@ -298,12 +298,12 @@ class SdkSpanReader:
 
     def events(self) -> Iterator[SpanEvent]:
         """The span's events in order."""
-        return (SpanEvent(event.name, plain(_items(event.attributes))) for event in self._span.events)
+        return (SpanEvent(event.name, otlp_value(_items(event.attributes))) for event in self._span.events)
 
 
 def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     keys, prefixes = wanted.keys, wanted.prefixes
-    return {key: plain(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
+    return {key: otlp_value(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
 
 
 class SdkResourceScope:
@@ -317,7 +317,7 @@ class SdkResourceScope:
         attributes = _items(resource.attributes) if resource is not None else {}
         self.service: str = str(attributes.get("service.name", ""))
         self.deployment: Deployment = Deployment.of(attributes)
-        self.resource: Mapping[str, Any] = exported_resource(plain(attributes))
+        self.resource: Mapping[str, Any] = exported_resource(otlp_value(attributes))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
@@ -325,32 +325,32 @@ class SdkResourceScope:
         return scope | _wanted(_items(self._resource.attributes if self._resource is not None else None), wanted)
 
     def view(self, payload: ReadableSpan) -> SpanReader:
-        """The span, readable."""
-        view = SdkSpanReader(payload)
+        """Return a reader of the span."""
+        reader = SdkSpanReader(payload)
         if _extension is None:
-            return view
-        try:  # what reads the span as if it had come over the wire
-            made: SpanReader = _extension.recorded(*_FIELDS(payload), view)
-        except (AttributeError, TypeError):  # not the SDK's own class, or one of an SDK to come
-            return view
-        return made
+            return reader
+        try:  # reads the span as if it had been received over the wire
+            native_reader: SpanReader = _extension.recorded(*_FIELDS(payload), reader)
+        except (AttributeError, TypeError):  # not the SDK's own class, or that of a later SDK
+            return reader
+        return native_reader
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
-        """End, number of attributes, then all that distinguishes two spans of one id."""
-        items = _items(raw_attributes(payload))
-        view = SdkSpanReader(payload)
-        rank = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
-        return (view.end_ns, len(items), repr(rank).encode())
+        """Return the key that orders spans of one id: end, number of attributes, then all that distinguishes the spans."""
+        items, span = _items(raw_attributes(payload)), SdkSpanReader(payload)
+        attributes = sorted(otlp_value(items).items())
+        rank = (span.name, span.start_ns, span.status_code, span.status_message, attributes, [*span.events()])
+        return (span.end_ns, len(items), repr(rank).encode())
 
 
 class SdkResourceScopes:
-    """One object for each resource and scope, made once. Bounded; used by one thread."""
+    """A bounded cache with one object for each pair of resource and scope. Used by one thread."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], SdkResourceScope] = {}
 
     def of(self, span: ReadableSpan) -> SdkResourceScope:
-        """The resource and scope of the span. The object holds resource and scope, so their identities stay theirs."""
+        """Return the object of the span's resource and scope. It references both, so their `id()` is not reused."""
         resource, scope = span.resource, span.instrumentation_scope
         key = (id(resource), id(scope))
         resource_scope = self._kept.get(key)
@@ -360,18 +360,18 @@ class SdkResourceScopes:
             resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
         return resource_scope
 
-    def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, below: int | None = None) -> SpanFrame:
-        """The span as assembly takes it, as if it hung from the span `below` where that is given."""
-        if below is None and span.parent is not None:
-            below = span.parent.span_id
-        above = b"" if below is None else below.to_bytes(8, "big")
-        return (trace_id, span_id.to_bytes(8, "big"), (above, span, self.of(span)), size_of(span))
+    def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, parent_id: int | None = None) -> SpanFrame:
+        """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its parent."""
+        if parent_id is None and span.parent is not None:
+            parent_id = span.parent.span_id
+        parent = b"" if parent_id is None else parent_id.to_bytes(8, "big")
+        return (trace_id, span_id.to_bytes(8, "big"), (parent, span, self.of(span)), size_of(span))
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
-    """Ended spans as assembly takes them.
+    """Return the frames of ended spans for assembly.
 
-    A span without ids (one built by hand) gets made-up ones that rise in the order given; such spans share one trace
+    A span without ids (one created by hand) gets a made-up id; these ids increase in the order given. Such spans share one trace
     unless their parent names another.
     """
     scopes, made_up = SdkResourceScopes(), count(1)

@@ -1,1 +1,1 @@
-"""Spans from a Kafka topic: offsets are committed when what was read before them is scored and delivered."""
+"""Read spans from a Kafka topic; an offset is committed when the traces of all records before it are scored and delivered."""

@@ -1,14 +1,14 @@
-"""Which offset of a partition may be committed, and from where a new owner has to look for trace ids before it.
+"""Find the offset of a partition that may be committed, and the offset before it at which a new owner begins to read trace ids.
 
-The watermark is the first offset of any trace that is not finished, which means evaluated with all its results delivered. A new
-owner that begins there reads every unfinished trace from its first record.
+A trace is finished when it is evaluated and all its results are delivered. The watermark is the first offset of any unfinished
+trace. A new owner that begins there reads every unfinished trace from its first record.
 
-Late spans of a finished trace may come after the watermark. A new owner does not know that trace: it would take them for a whole
-trace and give its result another content under the same id. Therefore it first reads the trace ids of a margin before the
-watermark, and drops later records of these finished traces. The margin is a length of record time. If a finished trace has
-records on both sides of the watermark, the margin begins no later than that trace. The start of the margin is written into the
-metadata of each commit, because an owner that commits shortly after a handover has itself read little but the former owner's
-margin.
+A finished trace may still get late spans after the watermark. The new owner has no record of the trace: it would evaluate them
+as a complete trace and give its result another content under the same id. Therefore it first reads the trace ids of a margin
+before the watermark: these traces are finished, and it drops their records. The margin is a length of record time. It is longer
+if a finished trace has records on both sides of the watermark: then it begins no later than that trace. An owner that commits
+shortly after a rebalance has read little more than the former owner's margin, so the metadata of each commit has the offset at
+which the margin begins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Watermark:
     """The unfinished traces of a partition by their first offsets.
 
     Args:
-        position: the offset that is read next.
+        position: the offset of the next record.
     """
 
     def __init__(self, position: int) -> None:
@@ -36,14 +36,14 @@ class Watermark:
         # Offsets only rise, so the order in which traces are added is the order of their first offsets.
         self._first: dict[bytes, tuple[int, float]] = {}
 
-    def read(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> int:
-        """A record was read that holds spans of these traces; none: nothing depends on it. The first offset of any of them."""
+    def add_record(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> int:
+        """Add a record with spans of these traces; return the first offset of any of them, or the record's own without traces."""
         firsts = [self._first.setdefault(trace_id, (offset, time_s))[0] for trace_id in trace_ids]
         self.position = offset + 1
         return min(firsts, default=offset)
 
     def finish(self, trace_id: bytes) -> None:
-        """Nothing read so far of the trace is needed again."""
+        """Mark a trace as finished: the records read so far need not be read again for it."""
         self._first.pop(trace_id, None)
 
     @property
@@ -57,16 +57,16 @@ class Watermark:
         return next(iter(self._first.values()))[1] if self._first else None
 
 
-_STEPS: Final = 100  # of a margin: it begins at most one of them too early
+_STEPS: Final = 100  # samples of a margin, which begins at most one of them too early
 _LEAST_STEP_S: Final = 0.1
 
 
 class Margin:
-    """Record times by offset, as far back as a margin may reach. Times that fall back count as the greatest before.
+    """Record times by offset, as far back as a margin may reach. A time that is less than an earlier one counts as that one.
 
     Args:
-        length_s: of record time.
-        start: the first offset that is known.
+        length_s: the length of the margin in record time.
+        start: the offset of the first record that is read.
     """
 
     def __init__(self, length_s: float, start: int) -> None:
@@ -76,8 +76,8 @@ class Margin:
         self._samples: deque[tuple[int, float, int]] = deque()
         self._latest_s = float("-inf")
 
-    def read(self, offset: int, time_s: float, first: int) -> None:
-        """A record was read of traces of which the first record is at the offset `first`."""
+    def add_record(self, offset: int, time_s: float, first: int) -> None:
+        """Add a record; `first` is the first offset of any of its traces."""
         self._latest_s = max(self._latest_s, time_s)
         if not self._samples or self._latest_s - self._samples[-1][1] >= self._step_s:
             self._samples.append((offset, self._latest_s, first))
@@ -85,7 +85,7 @@ class Margin:
             self._samples[-1] = (*self._samples[-1][:2], first)
 
     def start(self, low: int) -> int:
-        """Where the margin before a watermark begins; watermarks only rise."""
+        """Return the offset at which the margin before a watermark begins; the watermarks of later calls must not be lower."""
         samples = self._samples
         first, at_low = low, None
         for offset, time_s, reach in reversed(samples):
@@ -97,7 +97,7 @@ class Margin:
             return min(self._start, first)
         while len(samples) > 1 and samples[1][1] < at_low - self._length_s:
             samples.popleft()
-        # Until a whole margin was read here, it begins where the former owner's did.
+        # Until this owner has read a whole margin, the margin begins where the former owner's did.
         if samples[0][1] < at_low - self._length_s:
             self._start = samples[0][0]
         return min(self._start, first)
@@ -107,15 +107,15 @@ class CommitNote(NamedTuple):
     """The metadata of a commit.
 
     Attributes:
-        margin: the offset where the margin begins; None: a commit of another program.
-        partitions: of the topic, when it was committed; 0: unknown.
+        margin: the offset at which the margin begins; None if another program committed.
+        partitions: the number of partitions of the topic at the time of the commit; 0 if unknown.
     """
 
     margin: int | None = None
     partitions: int = 0
 
     def text(self) -> str:
-        """As Kafka stores it.
+        """Return the text that Kafka stores.
 
         >>> CommitNote(17, 6).text()
         '{"margin":17,"partitions":6}'
@@ -124,7 +124,7 @@ class CommitNote(NamedTuple):
 
     @classmethod
     def of(cls, text: str | None) -> CommitNote:
-        """The metadata of a commit; that of another program is no margin.
+        """Parse the metadata of a commit; the metadata of another program has no margin.
 
         >>> CommitNote.of('{"margin":17,"partitions":6}')
         CommitNote(margin=17, partitions=6)
@@ -146,7 +146,7 @@ class Start:
     Attributes:
         low: the first offset whose spans are evaluated.
         margin: the first offset that is read, for its trace ids.
-        since_s: since when all spans of the topic are read, in Unix seconds; 0: always.
+        since_s: the time since which all spans of the topic are read, in Unix seconds; 0 if all are read.
     """
 
     low: int
@@ -155,12 +155,12 @@ class Start:
 
 
 class OffsetFinder:
-    """Looks up commits and the ends of partitions.
+    """Finds where reading begins, from commits and the first and last offsets of partitions.
 
     Args:
-        topic: for log lines.
+        topic: the name of the topic, for log lines.
         initial_offset: `latest` or `earliest`: where a group without commits begins.
-        now: Unix seconds.
+        now: returns Unix seconds.
     """
 
     def __init__(self, topic: str, initial_offset: str, counters: Counters, now: Callable[[], float]) -> None:
@@ -168,17 +168,17 @@ class OffsetFinder:
         self._warnings: Final = Warnings()
 
     def start(self, consumer: Any, committed: Any, partitions: int) -> Start:
-        """Where to begin with a partition, given its commit.
+        """Return where the reading of a partition begins, given its commit.
 
         Args:
-            partitions: how many the topic has; 0: not known.
+            partitions: the number of partitions of the topic; 0 if unknown.
 
         Raises:
             KafkaException: the cluster does not answer.
         """
         first, end = consumer.get_watermark_offsets(committed, timeout=_TIMEOUT_S)
         if committed.offset < 0:
-            # From the end of the log on, runs that are under way are `joined`: their first spans are not read.
+            # Reading from the end of the log, the first spans of runs under way are missed: such runs are `joined`.
             is_latest = self._initial == "latest"
             return Start(end, end, self._now()) if is_latest else Start(first, first, self._now() if first else 0.0)
         note = CommitNote.of(committed.metadata)
@@ -186,23 +186,23 @@ class OffsetFinder:
             self.compare(note.partitions, partitions)
         if not first <= committed.offset <= end:
             return self.out_of_range(committed.partition, committed.offset, first)
-        # What retention has deleted of a margin cannot be learned; a margin behind the commit is another program's mistake.
+        # Retention may have deleted records of the margin; a margin after the commit is an error of another program.
         margin = committed.offset if note.margin is None else min(max(note.margin, first), committed.offset)
         return Start(committed.offset, margin)
 
     def out_of_range(self, partition: int, offset: int, first: int) -> Start:
-        """The log does not hold the offset: reading goes on with its first record, and runs that began before are `joined`."""
+        """Count and log that an offset is out of range; return a start at the first record, where earlier runs are `joined`."""
         self._counters.add("kafka.offsets_out_of_range", partition=str(partition))
         self._warnings.say(
             f"range {partition}",
-            "offset %d of partition %d of %s is out of range: records were deleted before they were read, or the topic was made "
-            "anew; reading goes on at %d (raise the topic's retention)",
+            "offset %d of partition %d of %s is out of range: records were deleted before they were read, or the topic was "
+            "recreated; reading continues at %d (raise the topic's retention)",
             *(offset, partition, self._topic, first),
         )
         return Start(first, first, self._now())
 
     def compare(self, before: int, partitions: int) -> None:
-        """Count and log a number of partitions that has changed."""
+        """Count and log a change of the number of partitions, if there is one."""
         if before == partitions:
             return
         self._counters.add("kafka.partition_count_changes")

@@ -1,4 +1,4 @@
-"""One partition: its records become spans of a pipeline with a clock of its own, and what is finished moves its watermark."""
+"""Process one partition: pass the spans of its records to a pipeline, measure record time, and advance its watermark."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _WHY: Final = {
 
 
 class RecordClock:
-    """A clock in record time: the greatest time of a record so far, plus the time since then in which no record arrived.
+    """A monotonic clock: the greatest record time, plus the time since then in which no record could be read.
 
-    So a reader that is behind, was paused or was restarted closes traces at the same records as any other, however fast it reads.
-    At the end of a partition wall time counts, so that its last traces are closed too. Of a long gap between two calls only half
-    a second counts, because a process that was stopped does not know what arrived meanwhile.
+    A reader that lags, was paused or was restarted closes traces at the same records as the reader before it, however fast it
+    reads. At the end of a partition wall time counts, so that its last traces are closed if no more records arrive. At most half
+    a second counts between two polls: a process that was suspended does not know what arrived meanwhile.
 
     Args:
-        wall: Unix seconds. Record times beyond it are wrong and count as now.
+        wall: returns Unix seconds. Record times after it are wrong and count as now.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
@@ -47,24 +47,24 @@ class RecordClock:
         self._now_s = 0.0
 
     def record(self, time_s: float) -> float:
-        """Advance to the time of a record that was read; returns that time, or now if it is missing or in the future."""
+        """Advance to the time of a record; return that time, or a plausible one if it is missing or in the future."""
         time_s = min(time_s, self._wall()) if time_s > 0 else self._now_s or self._wall()
         self._now_s = max(self._now_s, time_s)
         return time_s
 
     def idle(self, elapsed_s: float) -> None:
-        """Advance by a time in which no record arrived although all had been read."""
+        """Advance by a time in which no record could be read: by half a second at most, and never beyond wall time."""
         if self._now_s:
             self._now_s = max(self._now_s, min(self._now_s + min(elapsed_s, _LONGEST_IDLE_S), self._wall()))
 
     def __call__(self) -> float:
-        """The seconds; 0 before the first record."""
+        """Return the time in Unix seconds; 0 before the first record."""
         return self._now_s
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all partitions of a topic share."""
+    """Settings and objects that all partitions of a topic share."""
 
     topic: str
     reader: RecordReader
@@ -78,16 +78,16 @@ class Services:
 
 
 PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
-"""Makes the pipeline of a partition: the evaluator that its results name, since when its spans are all read in Unix seconds, the
-clock that measures its waits, and what takes the ids of evaluated traces."""
+"""Makes the pipeline of a partition from the evaluator that its results name, the time since which all its spans are read (Unix
+seconds), the clock that measures its waits, and a function that is called with the id of each evaluated trace."""
 
 
 class Partition:
-    """A partition that this process owns. For one thread.
+    """A partition that this process owns. Used by one thread.
 
     Args:
-        number: of the partition.
-        evaluator: the id that its results carry; the same for every owner.
+        number: the number of the partition.
+        evaluator: the id in its results; the same for every owner.
         start: where its reading begins.
         pipeline: makes the pipeline of its spans.
     """
@@ -99,46 +99,46 @@ class Partition:
         self.watermark: Final = Watermark(start.low)
         self.margin: Final = Margin(services.margin_s, start.margin)
         self.pipeline: Final = pipeline(evaluator, start.since_s, self.clock, self._evaluated)
-        self.waiting: Final[deque[TopicRecord]] = deque()  # read from the topic and not taken
-        self.expected = start.margin  # the offset of the next record that comes, unless offsets are left out
+        self.queue: Final[deque[TopicRecord]] = deque()  # fetched from the topic and not processed
+        self.expected = start.margin  # the offset of the next record, unless the log has gaps
         self.is_at_end = self.is_paused = False
-        self.is_refused = self.is_blocked = False  # for want of room; because a dead letter cannot be written
+        self.is_refused = self.is_blocked = False  # by a limit of the pipeline; by a dead letter that cannot be written
         self.committed: tuple[int, int] | None = None
         self._start, self._services = start, services
-        # Before the start: time of the last record, offset of the first.
+        # Traces that former owners finished: time of the last record, offset of the first.
         self._finished = OrderedDict[bytes, tuple[float, int]]()
         self._undelivered: set[bytes] = set()
 
     # ------------------------------------------------------------------ in
 
-    def take(self, records: Sequence[TopicRecord] = ()) -> None:
-        """Take records in their order; from the first for which there is no room on, they wait."""
-        self.hold(records)
+    def process(self, records: Sequence[TopicRecord] = ()) -> None:
+        """Queue records, and process the queue in order up to the first record that is refused or blocked."""
+        self.enqueue(records)
         self.is_refused = self.is_blocked = False
-        while self.waiting and not (self.is_refused or self.is_blocked):
-            self._read_together(self._next())
+        while self.queue and not (self.is_refused or self.is_blocked):
+            self._read_batch(self._next_batch())
 
-    def hold(self, records: Sequence[TopicRecord]) -> None:
-        """Have records wait."""
-        self.waiting.extend(records)
+    def enqueue(self, records: Sequence[TopicRecord]) -> None:
+        """Queue records."""
+        self.queue.extend(records)
         if records:
             self.is_at_end, self.expected = False, records[-1].offset + 1
 
-    def _next(self) -> list[TopicRecord]:
-        """The records that are read together: those of a tenth of a second, all before the start or all behind it."""
-        first, low = self.waiting[0], self._start.low
+    def _next_batch(self) -> list[TopicRecord]:
+        """Return the next records to read together: at most a tenth of a second, and all before the start or none."""
+        first, low = self.queue[0], self._start.low
 
         def belongs(record: TopicRecord) -> bool:
             return record.time_s - first.time_s < _TICK_S and (record.offset < low) is (first.offset < low)
 
-        return list(takewhile(belongs, islice(self.waiting, _MOST_RECORDS)))
+        return list(takewhile(belongs, islice(self.queue, _MOST_RECORDS)))
 
-    def _read_together(self, records: list[TopicRecord]) -> None:
-        """Push these records, or note their trace ids if they are before the start; they go on waiting if the push is refused."""
+    def _read_batch(self, records: list[TopicRecord]) -> None:
+        """Push these records, or note their trace ids if they are before the start; they stay queued if the push is refused."""
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:  # these belong to finished traces
             self._services.counters.add("kafka.records_reread", len(records))
-            firsts = {record.offset: self._remember(record) for record in records}
+            firsts = {record.offset: self._note_finished(record) for record in records}
         else:
             if time_s - before_s >= _TICK_S:
                 self.evaluate()  # what is due before these records must not get their spans
@@ -147,12 +147,12 @@ class Partition:
                 return
             firsts = pushed
         for record in records:
-            self.margin.read(record.offset, self.clock.record(record.time_s), firsts[record.offset])
+            self.margin.add_record(record.offset, self.clock.record(record.time_s), firsts[record.offset])
         for _ in records:
-            self.waiting.popleft()
+            self.queue.popleft()
 
-    def _remember(self, record: TopicRecord) -> int:
-        """Note the finished traces of a record; the first offset of any of them."""
+    def _note_finished(self, record: TopicRecord) -> int:
+        """Note that the traces of a record are finished; return the first offset of any of them."""
         first = record.offset
         for trace_id in self._services.reader.trace_ids(record):
             _, known = self._finished.pop(trace_id, (0.0, record.offset))
@@ -163,9 +163,9 @@ class Partition:
         return first
 
     def _push(self, records: Sequence[TopicRecord]) -> dict[int, int] | None:
-        """Give the spans of records to the pipeline; None if there is no room for them now.
+        """Push the spans of records to the pipeline; None if the pipeline or the dead letters do not accept them now.
 
-        By the offset of each record, the first offset of any of its traces.
+        Returns for the offset of each record the first offset of any of its traces.
         """
         services, decided = self._services, [record for record in records if self._finished and self._is_finished(record)]
         offsets = {record.offset for record in decided}
@@ -177,15 +177,15 @@ class Partition:
         except Overloaded:
             self.is_refused = True
             return None
-        if not all(self._refuse(kept[place], why) for place, why in found.refused.items()):
-            self.is_blocked = True  # the spans of the others are duplicates when they are taken again
+        if not all(self._refuse(kept[position], why) for position, why in found.refused.items()):
+            self.is_blocked = True  # when the records are read again, the spans of the others are duplicates
             return None
         self._count(len(kept) - len(found.refused), found.batch)
         read = zip(kept, found.trace_ids, strict=True)
-        firsts = {record.offset: self.watermark.read(record.offset, record.time_s, ids) for record, ids in read}
+        firsts = {record.offset: self.watermark.add_record(record.offset, record.time_s, ids) for record, ids in read}
         firsts |= self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
-        self._finish_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
+        self._finish_closed({trace_id for ids in found.trace_ids for trace_id in ids})
         return firsts
 
     def _is_finished(self, record: TopicRecord) -> bool:
@@ -193,22 +193,22 @@ class Partition:
         return bool(ids) and all(trace_id in self._finished for trace_id in ids)
 
     def _drop_finished(self, decided: Sequence[TopicRecord]) -> dict[int, int]:
-        """Count the spans of traces that an owner before this one finished, and remember the traces for the next owner."""
+        """Count the spans of traces that a former owner finished, and note that these traces have later records."""
         oldest_s = self.clock() - self._services.keep_s
         while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
             del self._finished[first[0]]
         for record in decided:
-            self._services.counters.add("kafka.spans", self._services.reader.spans(record), outcome="decided")
-        return {record.offset: self._remember(record) for record in decided}
+            self._services.counters.add("kafka.spans", self._services.reader.span_count(record), outcome="decided")
+        return {record.offset: self._note_finished(record) for record in decided}
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
-        """Count a record that cannot be used and write it to the dead letters; False if that is not possible now."""
+        """Count a record that cannot be used and write it to the dead letters; False if it cannot be written now."""
         services, dead = self._services, self._services.dead_records
         if why != "unkeyed" and dead is not None and not dead.add(services.topic, self.number, record, why):
             services.warnings.say("dead", "records of %s cannot be written to the dead letters; reading waits", services.topic)
             return False
-        fate = "they are written to the dead letters" if dead is not None else "they are dropped; name a dead_letter to keep them"
-        services.warnings.say(why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, fate)))
+        note = "they are written to the dead letters" if dead is not None else "they are dropped; name a dead_letter to keep them"
+        services.warnings.say(why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, note)))
         services.counters.add("kafka.records", outcome=why)
         return True
 
@@ -223,44 +223,44 @@ class Partition:
     # ------------------------------------------------------------------ out
 
     def evaluate(self) -> None:
-        """Evaluate what is due."""
+        """Evaluate traces that are due, in a limited number of rounds."""
         for _ in range(_MOST_ROUNDS):
             if not self.pipeline.step():
                 return
 
     def drain(self) -> None:
-        """Evaluate what is open as incomplete, with the records that wait: each time, there is room for more of these."""
+        """Evaluate all open traces as incomplete, those of queued records too: each round frees memory for more of these."""
         while True:
-            self.take()
+            self.process()
             self.pipeline.drain(Completeness.OVERFLOW)
-            if not self.waiting or self.is_blocked:
+            if not self.queue or self.is_blocked:
                 return
 
     def _is_undelivered(self, trace_id: bytes) -> bool:
         return self._services.undelivered.waits((self.evaluator, trace_id.hex()))
 
     def _evaluated(self, trace_id: bytes) -> None:
-        """Every result of a trace that does not come later was made."""
+        """Finish a trace that the pipeline has evaluated, or note it as undelivered if results of it are not delivered yet."""
         if self._is_undelivered(trace_id):
             self._undelivered.add(trace_id)
         else:
             self.watermark.finish(trace_id)
 
-    def _finish_at_once(self, trace_ids: set[bytes]) -> None:
-        """Finish traces of which the pipeline took nothing: their spans came too late, or a limit had closed them."""
+    def _finish_closed(self, trace_ids: set[bytes]) -> None:
+        """Finish traces that are not open in the pipeline: their spans came too late, or a limit had closed them."""
         self._undelivered -= trace_ids  # with new spans they are evaluated again
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):
             self._evaluated(trace_id)
 
     def delivered(self, trace_id: bytes) -> None:
-        """All results of a trace that were made so far are delivered."""
+        """Finish a trace whose results so far are all delivered."""
         if trace_id in self._undelivered and not self._is_undelivered(trace_id):
             self._undelivered.discard(trace_id)
             self.watermark.finish(trace_id)
 
     def idle(self, elapsed_s: float) -> None:
-        """Nothing arrived: time goes on at the end of the partition, and where only time makes room."""
-        if self.is_refused or (self.is_at_end and not self.waiting):
+        """Advance the clock at the end of the partition, and if the pipeline refuses spans until traces close."""
+        if self.is_refused or (self.is_at_end and not self.queue):
             self.clock.idle(elapsed_s)
 
     @property
@@ -270,5 +270,5 @@ class Partition:
         return low, self.margin.start(low)
 
     def counts(self) -> Mapping[str, Any]:
-        """What its pipeline counted and holds."""
+        """Return the counters and gauges of the pipeline."""
         return self.pipeline.counts(late=False)

@@ -1,4 +1,4 @@
-"""Reads records as spans, and keeps those that cannot be used: in a file of JSON Lines, or in a topic of their own."""
+"""Decode records as spans, and write records that cannot be used to a dead-letter file or a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from otel_eval.wire import fields
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
 _TIMEOUT_S: Final = 5.0  # of writing a dead letter
-_GROWTH: Final = 4  # what a record may take when it is read, in largest records
+_MAX_EXPANSION: Final = 4  # the most memory that a decoded record may take, as a multiple of the size limit
 
 Refusal = Literal["unkeyed", "malformed", "oversized"]
 """Why a record cannot be used: its key is not the trace id of all its spans, it cannot be read, or it is too large."""
 
 
 class TopicRecord(NamedTuple):
-    """A record as the topic has it; times in Unix seconds."""
+    """A record as the topic has it; its time is in Unix seconds."""
 
     offset: int
     time_s: float
@@ -38,7 +38,7 @@ class TopicRecord(NamedTuple):
 
 
 def trace_id_of(key: bytes | None) -> bytes | None:
-    """The trace id that a key is; None if it is none.
+    """Decode the key of a record as a trace id; None if it is not one.
 
     >>> trace_id_of(b"4bf92f3577b34da6a3ce929d0e0e4736").hex(), trace_id_of(b"4bf9"), trace_id_of(None)
     ('4bf92f3577b34da6a3ce929d0e0e4736', None, None)
@@ -49,8 +49,8 @@ def trace_id_of(key: bytes | None) -> bytes | None:
 _RESOURCE_SPANS: Final = 0x0A  # tag of field 1 with a length
 
 
-def _is_framed(value: bytes) -> bool:
-    """Whether a message ends where its last field does: of one that was cut short, the next would be taken for the rest."""
+def _is_complete(value: bytes) -> bool:
+    """Whether a message is complete: the message after a truncated one would be decoded as the rest of it."""
     try:
         return bool(value) and all(value[each.start] == _RESOURCE_SPANS for each in fields(value, 0, len(value)))
     except ValueError:
@@ -59,12 +59,12 @@ def _is_framed(value: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """What some records hold.
+    """The content of records that were read together.
 
     Attributes:
         batch: their spans.
-        trace_ids: of each record, in order; none of one that cannot be used.
-        refused: the records that cannot be used, by place.
+        trace_ids: the trace ids of each record, in order; empty for a record that cannot be used.
+        refused: why records cannot be used, by their position.
     """
 
     batch: SpanBatch
@@ -77,8 +77,8 @@ class RecordReader:
 
     Args:
         encoding: protobuf or JSON.
-        max_bytes: of one record.
-        max_attributes: of a span, an event, a link, a resource or a scope.
+        max_bytes: the size limit of one record.
+        max_attributes: the limit of attributes of a span, an event, a link, a resource or a scope.
         needs_key: whether a record whose key is not the trace id of all its spans is refused.
     """
 
@@ -87,45 +87,45 @@ class RecordReader:
         self._needs_key: Final = needs_key
 
     def read(self, records: Sequence[TopicRecord]) -> ReadRecords:
-        """Read records: together if all can be used, which costs a third, or else one after the other."""
-        return self._together(records) or self._singly(records)
+        """Decode records: together if all can be used, which takes a third of the time, else one after the other."""
+        return self._read_joined(records) or self._read_singly(records)
 
-    def _together(self, records: Sequence[TopicRecord]) -> ReadRecords | None:
-        """Messages in protobuf that stand behind one another are one message; None if any record is unusual."""
+    def _read_joined(self, records: Sequence[TopicRecord]) -> ReadRecords | None:
+        """Decode records in protobuf as one message, which joined messages are; None if any record is unusual."""
         if self._encoding is not Encoding.PROTOBUF or not self._needs_key:
             return None
         keys = [trace_id_of(record.key) for record in records]
         body = b"".join([record.value or b"" for record in records])
-        if None in keys or len(body) > self._max_bytes or not all(_is_framed(record.value or b"") for record in records):
+        if None in keys or len(body) > self._max_bytes or not all(_is_complete(record.value or b"") for record in records):
             return None
         try:
-            batch = self._batch(body)
+            batch = self._decoded(body)
         except (InputError, MemoryError):
             return None
-        # A span under the key of another record of these is not noticed: looking at each record by itself is what costs.
+        # A span whose key is that of another of these records is not noticed: checking each record separately takes the time.
         if not {span[0] for span in batch.spans} <= set(keys):
             return None
         return ReadRecords(batch, [(key,) for key in keys if key is not None], {})
 
-    def _batch(self, body: bytes) -> SpanBatch:
-        """The spans of a message.
+    def _decoded(self, body: bytes) -> SpanBatch:
+        """Decode the spans of a message.
 
         Raises:
-            InputError: it is none.
-            MemoryError: reading it would take too much.
+            InputError: the message is not valid.
+            MemoryError: decoding it would take too much memory.
         """
-        most = _GROWTH * self._max_bytes
+        most = _MAX_EXPANSION * self._max_bytes
         is_json = self._encoding is Encoding.JSON
         if (json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)) > most:
             raise MemoryError
         return read_json(Signal.TRACES, body, self._max_attributes) if is_json else read_traces(body, self._max_attributes)
 
-    def _singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
+    def _read_singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
         found, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
-        for place, record in enumerate(records):
-            batch = self._one(record)
+        for position, record in enumerate(records):
+            batch = self._read_record(record)
             if isinstance(batch, str):
-                refused[place], batch = batch, SpanBatch()
+                refused[position], batch = batch, SpanBatch()
             ids.append({span[0] for span in batch.spans})
             found.spans += batch.spans
             found.own += batch.own
@@ -133,11 +133,11 @@ class RecordReader:
                 found.reject(batch.why, batch.rejected)
         return ReadRecords(found, ids, refused)
 
-    def _one(self, record: TopicRecord) -> SpanBatch | Refusal:
+    def _read_record(self, record: TopicRecord) -> SpanBatch | Refusal:
         if record.value is None or len(record.value) > self._max_bytes:
             return "malformed" if record.value is None else "oversized"
         try:
-            batch = self._batch(record.value)
+            batch = self._decoded(record.value)
         except InputError:
             return "malformed"
         except MemoryError:
@@ -146,16 +146,16 @@ class RecordReader:
         return batch if is_keyed or not self._needs_key else "unkeyed"
 
     def trace_ids(self, record: TopicRecord) -> Collection[bytes]:
-        """The traces that a record belongs to, read from its key where that is one."""
+        """Return the trace ids of a record: its key if keys are required and it is valid, else those of its spans."""
         key = trace_id_of(record.key)
         if key is not None and self._needs_key:
             return (key,)
-        batch = self._one(record)
+        batch = self._read_record(record)
         return () if isinstance(batch, str) else {span[0] for span in batch.spans}
 
-    def spans(self, record: TopicRecord) -> int:
-        """How many spans a record holds; 0 if it cannot be used."""
-        batch = self._one(record)
+    def span_count(self, record: TopicRecord) -> int:
+        """Return the number of spans of a record; 0 if it cannot be used."""
+        batch = self._read_record(record)
         return 0 if isinstance(batch, str) else len(batch.spans)
 
 
@@ -176,16 +176,16 @@ class DeadRecordsFile(JsonLinesFile):
         return True
 
 
-def _text(given: bytes | None) -> str | None:
-    return None if given is None else b64encode(given).decode("ascii")
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else b64encode(content).decode("ascii")
 
 
 class DeadRecordsTopic:
-    """Writes records to a topic as they are, with their place and the reason in headers.
+    """Writes records to a topic as they are, with topic, partition, offset and the reason in headers.
 
     Args:
-        settings: of librdkafka, for the cluster.
-        topic: the topic.
+        settings: the settings of librdkafka for the cluster.
+        topic: the dead-letter topic.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
@@ -193,7 +193,7 @@ class DeadRecordsTopic:
         self._producer: Final = Producer(producer_settings(settings, _TIMEOUT_S))
 
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
-        """Write the record and wait for the acknowledgement; False if it did not come."""
+        """Write the record and wait for the acknowledgement; False if there is none."""
         place = {"topic": topic, "partition": str(partition), "offset": str(record.offset), "why": why}
         headers = [(f"otel_eval.{name}", value.encode()) for name, value in place.items()]
         done: list[bool] = []
@@ -207,9 +207,9 @@ class DeadRecordsTopic:
         return done == [True]
 
     def close(self) -> None:
-        """End the connections."""
+        """Flush what was not sent yet."""
         self._producer.flush(_TIMEOUT_S)
 
 
 DeadRecords = DeadRecordsFile | DeadRecordsTopic
-"""Takes records that cannot be read, in full."""
+"""Stores the records that cannot be used, in full."""

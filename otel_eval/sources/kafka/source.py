@@ -1,4 +1,4 @@
-"""Reads a topic as a member of a consumer group, on one thread: poll, take, evaluate, commit."""
+"""Read a topic as a member of a consumer group, on one thread: poll, process records, evaluate, commit."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _log = logging.getLogger("otel_eval")
 _AT_ONCE: Final = 500  # records of one poll
 _POLL_S: Final = 0.1
 _COMMIT_S: Final = 1.0
-_LOOK_S: Final = 30.0  # at the topic
-_FAILED_S: Final = 1.0  # of rest after an unexpected error
+_CHECK_S: Final = 30.0  # between two checks of the topic
+_FAILED_S: Final = 1.0  # of waiting after an unexpected error
 _STALLED_S: Final = 60.0
 _TIMEOUT_S: Final = 10.0
 _SETTINGS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # of records that are deleted meanwhile; where a partition begins is decided here
+    "auto.offset.reset": "earliest",  # if records are deleted meanwhile; `OffsetFinder` decides where reading begins
     "allow.auto.create.topics": False,
 }
-_NOW: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # what a pipeline holds
-_DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # of each partition, fetched ahead
+_GAUGES: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # of a pipeline
+_DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # fetched ahead for each partition
 
 
 class KafkaSource:
     """A member of a consumer group that reads one topic.
 
     Args:
-        settings: of librdkafka, for the cluster.
+        settings: the settings of librdkafka for the cluster.
         group: the group's id.
         services: what all partitions share.
         finder: finds where the reading of a partition begins.
         pipeline: makes the pipeline of a partition.
-        limits: of all partitions together; each one holds its share, but at least one trace of the greatest size.
-        backpressure: why nothing more must be evaluated, or "".
+        limits: the limits of all partitions together; each gets an equal share, but at least one trace of the greatest size.
+        backpressure: returns why evaluation must pause, or "".
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class KafkaSource:
         self._offsets: Final = f"offsets of {services.topic}"
         self._warnings: Final = Warnings()
         self._partitions: dict[int, Partition] = {}
-        self._former: dict[str, Any] = {}  # counts of partitions that were given away
+        self._former: dict[str, Any] = {}  # counts of partitions that this process owned before
         self._gauges: dict[str, float] = {}
         self._number_of_partitions = 0
         self._consumer: Any = None
         self._stopping, self._ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="otel-eval-kafka", daemon=True)
-        self._moved = self._committed_at = self._looked_at = time.monotonic()
+        self._progress_at = self._committed_at = self._checked_at = time.monotonic()
 
     # ------------------------------------------------------- start and end
 
@@ -94,13 +94,13 @@ class KafkaSource:
         self._consumer = Consumer(self._settings | {"on_commit": self._on_commit, "error_cb": self._warn}, logger=ClientLog())
         topics = [self._services.topic]
         self._consumer.subscribe(
-            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=lambda _, lost: self._give_away(lost, "lost")
+            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=lambda _, lost: self._release(lost, "lost")
         )
-        self._moved = self._looked_at = time.monotonic()
+        self._progress_at = self._checked_at = time.monotonic()
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Read and evaluate nothing more. What is not finished stays in the topic."""
+        """Stop reading and evaluating. Unfinished traces are read from the topic again by the next owner."""
         self._stopping.set()
 
     def close(self, timeout_s: float) -> None:
@@ -112,8 +112,8 @@ class KafkaSource:
 
     @property
     def is_open(self) -> bool:
-        """Whether records are read and evaluated; not if that has made no progress for a minute."""
-        return self._thread.is_alive() and not self._stopping.is_set() and time.monotonic() - self._moved < _STALLED_S
+        """Whether records are read and evaluated; False if there was no progress for a minute."""
+        return self._thread.is_alive() and not self._stopping.is_set() and time.monotonic() - self._progress_at < _STALLED_S
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on."""
@@ -123,7 +123,7 @@ class KafkaSource:
     # ----------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        self._look_at_topic()
+        self._check_topic()
         while not self._stopping.is_set():
             try:
                 self._step()
@@ -143,30 +143,30 @@ class KafkaSource:
     def _step(self) -> None:
         messages = self._consumer.consume(_AT_ONCE, _POLL_S)
         now = time.monotonic()
-        elapsed_s, self._moved = now - self._moved, now
+        elapsed_s, self._progress_at = now - self._progress_at, now
         is_paused = bool(self._backpressure())
-        # Polling calls the rebalance callbacks: what was read of a partition that was just taken away has no owner below.
+        # Polling calls the rebalance callbacks, so messages of a partition that was just revoked are dropped here.
         for message in messages:
             if message.error() is None:
-                self._hold(message)
+                self._enqueue(message)
         for partition in list(self._partitions.values()):
             if not is_paused:
-                partition.take()
+                partition.process()
                 partition.idle(elapsed_s)
                 partition.evaluate()
-        self._note_ends(messages)
+        self._handle_ends(messages)
         self._pause_or_resume(is_paused)
         self._finish_delivered()
         if now - self._committed_at >= _COMMIT_S:
             self._committed_at = now
             self._commit(self._partitions.values())
-            self._measure()
-        if now - self._looked_at >= _LOOK_S:
-            self._looked_at = now
-            self._look_at_topic()
+            self._update_gauges()
+        if now - self._checked_at >= _CHECK_S:
+            self._checked_at = now
+            self._check_topic()
 
-    def _note_ends(self, messages: Sequence[Any]) -> None:
-        """What messages that are no records mean: the end of a partition, or an error."""
+    def _handle_ends(self, messages: Sequence[Any]) -> None:
+        """Handle messages that are not records: the end of a partition, or an error."""
         for message in messages:
             error, partition = message.error(), self._partitions.get(message.partition())
             if error is None:
@@ -182,9 +182,9 @@ class KafkaSource:
         self._warnings.say(reason, "reading %s: %s", self._services.topic, error.str())
 
     def _pause_or_resume(self, is_paused: bool) -> None:
-        """Stop fetching where records wait; the consumer is polled on, so that it stays in the group."""
+        """Pause fetching for partitions with queued records, resume it for others; polling continues, to stay in the group."""
         for partition in self._partitions.values():
-            wanted = is_paused or bool(partition.waiting)
+            wanted = is_paused or bool(partition.queue)
             if wanted is not partition.is_paused:
                 partition.is_paused = wanted
                 act = self._consumer.pause if wanted else self._consumer.resume
@@ -206,12 +206,12 @@ class KafkaSource:
     # --------------------------------------------------------------- commits
 
     def _commit(self, partitions: Iterable[Partition], *, is_last: bool = False) -> None:
-        """Commit watermarks that moved. A commit may fail at a handover: the next owner then reads a little more again."""
-        moved = [each for each in partitions if each.commit != each.committed]
-        if not moved:
+        """Commit watermarks that advanced. A commit may fail in a rebalance: then the next owner reads more records again."""
+        advanced = [each for each in partitions if each.commit != each.committed]
+        if not advanced:
             return
         offsets = []
-        for each in moved:
+        for each in advanced:
             each.committed = low, margin = each.commit
             offsets.append(self._at(each.number, low, CommitNote(margin, self._number_of_partitions).text()))
         try:
@@ -223,94 +223,94 @@ class KafkaSource:
         if error is not None or any(each.error is not None for each in partitions):
             self._counters.add("kafka.commits_failed")
             for each in self._partitions.values():
-                each.committed = None  # so that it is committed again, moved or not
+                each.committed = None  # so that it is committed again, even if it did not advance
 
     # ------------------------------------------------------------ rebalances
 
     def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
         found = self._committed(consumer, assigned)
-        starts = {each.partition: self._begin(consumer, each) for each in found if not self._stopping.is_set()}
+        starts = {each.partition: self._start_partition(consumer, each) for each in found if not self._stopping.is_set()}
         positions = [self._at(number, start.margin) for number, start in starts.items()]
         if positions or not _is_cooperative(self._settings):
             (consumer.incremental_assign if _is_cooperative(self._settings) else consumer.assign)(positions)
-        self._share()
+        self._divide_limits()
         self._counters.add("kafka.assignments", len(starts), event="assigned")
 
     def _committed(self, consumer: Any, assigned: Sequence[Any]) -> Sequence[Any]:
-        """The commits of partitions; asked again until the cluster answers, because without them nothing may be read."""
+        """Return the commits of partitions, retried until the cluster answers: without them nothing may be read."""
 
-        def ask() -> Sequence[Any]:
+        def request() -> Sequence[Any]:
             found: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
             if failed := [each.error for each in found if each.error is not None]:
                 raise KafkaException(failed[0])
             return found
 
-        return self._answer(ask, f"commits of group {self._group}") or () if assigned else ()
+        return self._retried(request, f"commits of group {self._group}") or () if assigned else ()
 
-    def _begin(self, consumer: Any, committed: Any) -> Start:
-        start = self._answer(lambda: self._finder.start(consumer, committed, self._number_of_partitions), self._offsets)
+    def _start_partition(self, consumer: Any, committed: Any) -> Start:
+        start = self._retried(lambda: self._finder.start(consumer, committed, self._number_of_partitions), self._offsets)
         if start is None:
             return Start(committed.offset, committed.offset)
-        self._own(committed.partition, start)
+        self._add_partition(committed.partition, start)
         return start
 
-    def _answer(self, ask: Callable[[], T], what: str) -> T | None:
-        """What the cluster knows, asked again until it answers; None when the process ends."""
+    def _retried(self, request: Callable[[], T], what: str) -> T | None:
+        """Return the answer of the cluster, retried until there is one; None if the source stops before."""
         while not self._stopping.is_set():
             try:
-                return ask()
+                return request()
             except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
                 self._warnings.say(what, "the %s cannot be read: %s", what, _described(error))
                 self._stopping.wait(_FAILED_S)
         return None
 
-    def _own(self, number: int, start: Start) -> None:
-        # One id for every owner: a handover looks like one evaluator, and a split trace like two.
+    def _add_partition(self, number: int, start: Start) -> None:
+        # Every owner of a partition has the same id, so a rebalance shows one evaluator, and a split trace shows two.
         evaluator = blake2b(f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16).hexdigest()
         self._services.undelivered.evaluators.add(evaluator)
         self._partitions[number] = Partition(number, evaluator, start, self._services, self._make)
 
-    def _hold(self, message: Any) -> None:
-        """Have a record wait. It is polled once, so that nothing may fail before all of a poll wait."""
-        self._notice_gap(message.partition(), message.offset())
+    def _enqueue(self, message: Any) -> None:
+        """Queue a record. It is polled only once, so nothing may fail before all records of a poll are queued."""
+        self._handle_gap(message.partition(), message.offset())
         if (partition := self._partitions.get(message.partition())) is not None:
             _, time_ms = message.timestamp()
-            partition.hold((TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value()),))
+            partition.enqueue((TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value()),))
 
-    def _notice_gap(self, number: int, offset: int) -> None:
-        """Where records were deleted before they were read, what is open is evaluated as incomplete."""
+    def _handle_gap(self, number: int, offset: int) -> None:
+        """If records were deleted before they were read, evaluate open traces as incomplete and read from the first record."""
         partition = self._partitions.get(number)
         if partition is None or offset <= partition.expected:
             return
-        ends = self._answer(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S), self._offsets)
-        if ends is None or ends[0] <= partition.expected:  # a transaction's marker, or what compaction has left out
+        ends = self._retried(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S), self._offsets)
+        if ends is None or ends[0] <= partition.expected:  # offsets of transaction markers, or of records that compaction removed
             return
         start = self._finder.out_of_range(number, partition.expected, ends[0])
         partition.drain()
-        self._disown(number)
-        self._own(number, start)
-        self._share()
+        self._remove_partition(number)
+        self._add_partition(number, start)
+        self._divide_limits()
 
     def _on_revoke(self, _: Any, revoked: Sequence[Any]) -> None:
         self._finish_delivered()
         self._commit([self._partitions[each.partition] for each in revoked if each.partition in self._partitions], is_last=True)
-        self._give_away(revoked, "revoked")
+        self._release(revoked, "revoked")
 
-    def _give_away(self, partitions: Sequence[Any], event: str) -> None:
-        """Drop what is held of partitions: their new owner reads it again."""
+    def _release(self, partitions: Sequence[Any], event: str) -> None:
+        """Drop the state of partitions; their new owner reads the records again."""
         for each in partitions:
-            self._disown(each.partition)
-        self._share()
+            self._remove_partition(each.partition)
+        self._divide_limits()
         self._counters.add("kafka.assignments", len(partitions), event=event)
 
-    def _disown(self, number: int) -> None:
+    def _remove_partition(self, number: int) -> None:
         partition = self._partitions.pop(number, None)
         if partition is not None:
-            lasting = {name: count for name, count in partition.counts().items() if name not in _NOW}
+            lasting = {name: count for name, count in partition.counts().items() if name not in _GAUGES}
             self._former = total_counts([self._former, lasting])
 
-    def _share(self) -> None:
-        """Divide the limits between the partitions."""
+    def _divide_limits(self) -> None:
+        """Divide the limits equally between the partitions."""
         limits, number = self._limits, max(1, len(self._partitions))
         most_bytes = max(limits.max_bytes // number, limits.max_bytes_per_trace)
         share = replace(limits, max_bytes=most_bytes, max_traces=max(1, limits.max_traces // number))
@@ -319,8 +319,8 @@ class KafkaSource:
 
     # ----------------------------------------------------------- observation
 
-    def _look_at_topic(self) -> None:
-        """Whether the topic exists and has the partitions that it had."""
+    def _check_topic(self) -> None:
+        """Check that the topic exists, and count and log a change of its number of partitions."""
         try:
             topic = self._consumer.list_topics(self._services.topic, timeout=_TIMEOUT_S).topics[self._services.topic]
         except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
@@ -333,8 +333,8 @@ class KafkaSource:
             self._finder.compare(self._number_of_partitions, len(topic.partitions))
         self._number_of_partitions = len(topic.partitions)
 
-    def _measure(self) -> None:
-        """Lag in records, and the age of the oldest trace that is not finished, by partition."""
+    def _update_gauges(self) -> None:
+        """Set the gauges: number of partitions, and for each its lag in records and the age of its oldest unfinished trace."""
         gauges: dict[str, float] = {"kafka.partitions": len(self._partitions)}
         for number, each in self._partitions.items():
             _, end = self._consumer.get_watermark_offsets(self._at(number), cached=True)
@@ -344,7 +344,7 @@ class KafkaSource:
         self._gauges = gauges
 
     def counts(self) -> dict[str, Any]:
-        """What the pipelines of all partitions counted, those that were given away too; lag and age of the watermark."""
+        """Return the counters of all partitions, former ones included, and the gauges of those owned now."""
         return total_counts([self._former, *(each.counts() for each in list(self._partitions.values()))]) | self._gauges
 
 
@@ -353,17 +353,17 @@ def _broker_assigns(settings: Mapping[str, Any]) -> bool:
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
-    """Whether partitions come and go one by one; else all are taken away at each rebalance."""
+    """Whether single partitions are assigned and revoked; otherwise each rebalance revokes all of them."""
     return _broker_assigns(settings) or "cooperative" in str(settings.get("partition.assignment.strategy"))
 
 
 def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with an assignment that leaves other partitions alone, unless the user chose one."""
+    """Return the settings with the defaults and cooperative assignment, unless the user chose others."""
     default = {} if _broker_assigns(settings) else {"partition.assignment.strategy": "cooperative-sticky"}
     return _DEFAULTS | default | dict(settings)
 
 
 def _described(error: BaseException) -> str:
-    """Librdkafka's name of an error, or its type."""
+    """Return librdkafka's name of an error, or the name of its type."""
     inner: Any = error.args[0] if error.args else None
     return str(inner.name()).lstrip("_").lower() if hasattr(inner, "name") else type(error).__name__

@@ -224,53 +224,53 @@ def end(recorder: Recorder, root: Any, size: int = 0) -> Read:
 
 
 def test_each_ended_span_is_measured_once(recorder: Recorder):
-    """However often the limiter looks."""
+    """However often the limiter runs."""
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, entry = begin(recorder)
     spans = []
     for _ in range(10):
         spans.append(end(recorder, root, 1000))
-        limiter.look()
+        limiter.enforce()
     assert [span.measured for span in spans] == [1] * 10
     assert entry.size == sum(map(size_of, spans)) + 10 * ORDER
 
 
 def test_what_is_taken_out_while_it_is_measured_counts_no_longer(recorder: Recorder):
-    """The worker is quicker."""
+    """The worker takes the spans first."""
     root, entry = begin(recorder)
     end(recorder, root)
-    draws = entry.draws
-    recorder.give_over(entry)
-    recorder.add_size(entry, draws, 1, 5000)
+    removals = entry.removals
+    recorder.submit_ended(entry)
+    recorder.add_size(entry, removals, 1, 5000)
     assert (entry.size, entry.measured) == (0, 0)
 
 
 def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
-    """Late spans are handed over one by one, without a look at them."""
+    """Late spans are submitted one by one, before they are measured."""
     put: list[Any] = []
     recorder.reset(put.append)
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, entry = begin(recorder)
     recorder.close(entry, "aged")
     late = end(recorder, root, 10_000)
-    limiter.look()
+    limiter.enforce()
     assert recorder.waiting_bytes == size_of(late) + ORDER
     assert late.measured == 2  # once by this test
     (handed,) = put
     assert isinstance(handed, EndedSpans)
     recorder.take(handed)
-    limiter.look()
+    limiter.enforce()
     assert recorder.waiting_bytes == limiter.held_bytes == 0
 
 
 def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Recorder):
-    """Growth between two looks does not depend on the clock."""
+    """Growth between two measurements does not depend on the clock."""
     asked: list[int] = []
     recorder = Recorder(recorder.limits, lambda _: None, lambda _: None, many=lambda: asked.append(1))
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, _ = begin(recorder)
     end(recorder, root, 4000)
-    limiter.look()
+    limiter.enforce()
     measured = size_of(end(recorder, root, 4000)) + size_of(root) + 2 * ORDER
     for _ in range(1500):
         end(recorder, root)
@@ -283,6 +283,6 @@ def test_what_is_kept_for_late_spans_makes_room_for_what_is_open(recorder: Recor
     limiter = SpanMemoryLimiter(recorder, recorder.limits, reserved.append)
     root, entry = begin(recorder)
     end(recorder, root, 10_000)
-    limiter.look()
+    limiter.enforce()
     assert reserved == [limiter.held_bytes]
     assert reserved[0] > entry.size > 10_000

@@ -15,7 +15,7 @@ from otel_eval.sources.inprocess.recorder import Recorder
 
 
 class Desk:
-    """A recorder called by hand, with what it put for the worker."""
+    """A recorder called by hand, with what it queued for the worker."""
 
     def __init__(self) -> None:
         self.put: list[Any] = []
@@ -32,10 +32,10 @@ class Desk:
         self.recorder.ended(span._readable_span())
 
     def serve(self) -> list[list[str]]:
-        """What the worker makes of what was put so far: the names of the spans of each trace."""
+        """Take what was queued so far as the worker does; return the names of the spans of each trace."""
         taken, self.put[:] = self.put[:], []
-        handed = [item if isinstance(item, EndedSpans) else self.recorder.take(item) for item in taken]
-        return [[span.name for span in each.spans] for each in handed if each is not None]
+        submitted = [item if isinstance(item, EndedSpans) else self.recorder.take(item) for item in taken]
+        return [[span.name for span in each.spans] for each in submitted if each is not None]
 
     def entry(self) -> LiveTrace:
         return next(iter(self.recorder._traces.values()))
@@ -54,7 +54,7 @@ class BeforeAdd(dict[int, Any]):
 
 
 class BeforeAppend(deque[Any]):
-    """The same for the spans of a trace."""
+    """A deque of a trace's spans to which a span is appended after something else happens, as if on another thread."""
 
     happens: Callable[[], None]
 
@@ -65,12 +65,12 @@ class BeforeAppend(deque[Any]):
 
 @pytest.fixture
 def desk() -> Desk:
-    """A recorder without limits worth speaking of."""
+    """A recorder whose limits are not reached."""
     return Desk()
 
 
 def test_a_span_that_starts_before_the_worker_came_keeps_its_trace_together(desk: Desk):
-    """The root ended and was put; by the time it is taken a child is open."""
+    """The root ended and its trace was queued; by the time the worker takes it a child is open."""
     root = desk.start("root")
     desk.end(root)
     child = desk.start("child", root)
@@ -80,7 +80,7 @@ def test_a_span_that_starts_before_the_worker_came_keeps_its_trace_together(desk
 
 
 def test_a_trace_that_empties_twice_before_the_worker_came_is_put_once(desk: Desk):
-    """The second time it is on its way already."""
+    """The second time it is queued already."""
     root = desk.start("root")
     desk.end(root)
     desk.end(desk.start("child", root))
@@ -102,7 +102,7 @@ def test_a_span_that_starts_while_its_trace_is_being_closed_opens_it_anew(desk: 
     assert desk.serve() == [["second", "first"]]
 
 
-def test_a_span_that_ends_while_its_trace_is_given_up_is_not_lost(desk: Desk):
+def test_a_span_that_ends_while_its_trace_is_closed_is_not_lost(desk: Desk):
     """The trace is closed for its age after the end looked it up and before it left its span there."""
     root = desk.start("root")
     child, other = desk.start("child", root), desk.start("other", root)
@@ -114,7 +114,7 @@ def test_a_span_that_ends_while_its_trace_is_given_up_is_not_lost(desk: Desk):
     assert desk.serve() == [["other"], ["child"]]
 
 
-def test_a_span_that_was_taken_along_by_the_closing_is_not_handed_over_again(desk: Desk):
+def test_a_span_that_was_submitted_when_its_trace_closed_is_not_submitted_again(desk: Desk):
     """The trace is closed after the end left its span there and before it went on."""
     root = desk.start("root")
     child = desk.start("child", root)

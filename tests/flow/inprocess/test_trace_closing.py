@@ -23,7 +23,7 @@ from otel_eval.sources.inprocess.processor import InProcessSource
 
 
 class Traced:
-    """A provider with our source, and what was handed over: (trace id, sorted span names, why)."""
+    """A provider with our source, and the traces that it passed on: (trace id, sorted span names, why)."""
 
     def __init__(self, *, add: bool = True, slow_s: float = 0, sampler: Any = None, **options: Any) -> None:
         self.handed: list[tuple[str, list[str], str]] = []
@@ -58,7 +58,7 @@ class Traced:
 
 @pytest.fixture
 def traced() -> Iterator[Traced]:
-    """A provider without limits worth speaking of."""
+    """A provider whose limits are not reached."""
     program = Traced()
     yield program
     program.source.shutdown()
@@ -174,7 +174,7 @@ def test_a_still_trace_is_handed_over_as_idle_and_its_rest_when_it_ends():
 
 
 def test_a_trace_that_never_ends_is_handed_over_as_aged_and_forgotten():
-    """A span that is never ended holds nothing for ever."""
+    """A span that is never ended does not keep its trace forever."""
     program = Traced(limits=InProcessLimits(max_age_s=0.05))
     root = program.start("root")
     program.start("tool", root).end()
@@ -184,7 +184,7 @@ def test_a_trace_that_never_ends_is_handed_over_as_aged_and_forgotten():
 
 
 def test_too_many_open_traces_cost_the_oldest():
-    """It is handed over as overflow; what it ends later comes span by span and costs no other trace."""
+    """It is submitted as overflow; spans of it that end later are submitted one by one, and other traces are complete."""
     program = Traced(limits=InProcessLimits(max_traces=2))
     roots = [program.start(f"root {n}") for n in range(3)]
     program.start("tool", roots[1]).end()
@@ -227,7 +227,7 @@ def test_spans_that_never_end_do_not_pile_up_in_one_trace():
 
 
 def test_a_slow_judge_costs_traces_not_memory():
-    """What waits is bounded; what comes then is dropped and counted; the callers are not held up."""
+    """The queue is bounded; further traces are dropped and counted; the callers are not blocked."""
     program = Traced(slow_s=0.05, limits=InProcessLimits(max_waiting_spans=4))
     begin = time.monotonic()
     for _ in range(40):
@@ -241,7 +241,7 @@ def test_a_slow_judge_costs_traces_not_memory():
 
 
 def test_a_judge_that_raises_loses_its_trace_only(caplog: pytest.LogCaptureFixture):
-    """The next trace is handed over; the traced program sees nothing."""
+    """The next trace is passed on; the traced program sees nothing."""
     handed: list[int] = []
 
     def handover(trace_id: bytes, frames: list[Any], why: str) -> None:

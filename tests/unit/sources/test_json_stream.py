@@ -27,7 +27,7 @@ def drip(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def contents(framed: Any) -> list[Any]:
-    """What the pieces hold, in one order."""
+    """The spans and log records of the pieces, sorted."""
     pieces: list[SpanBatch] = list(framed)
     spans = [
         (trace, span, parent, payload, resource_scope.raw)
@@ -45,7 +45,7 @@ def contents(framed: Any) -> list[Any]:
 
 
 def shuffled(value: Any, rng: random.Random) -> Any:
-    """The same with the keys of every object in another order."""
+    """The value with the keys of every object in another order."""
     if isinstance(value, dict):
         return {key: shuffled(value[key], rng) for key in rng.sample(list(value), len(value))}
     return [shuffled(each, rng) for each in value] if isinstance(value, list) else value
@@ -113,7 +113,7 @@ json_values = st.recursive(
 
 
 def walked(cursor: Cursor) -> Any:
-    """The value here, its levels walked one by one."""
+    """The value at the cursor, read level by level."""
     if cursor.peek() == "{":
         return {key: walked(cursor) for key in cursor.members()}
     return [walked(cursor) for _ in cursor.elements()] if cursor.peek() == "[" else cursor.value()
@@ -155,7 +155,7 @@ def whole(read: Callable[[Cursor], Any], text: bytes, size: int) -> Any:
 
 
 def outcome(read: Callable[[], Any]) -> Any:
-    """What is read, or that it cannot be."""
+    """The value that is read, or the fact that it cannot be read."""
     try:
         return read()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A partition with a real pipeline: what it finishes, refuses and hands on; owners that crash and give away, by chance."""
+"""A partition with a real pipeline: what it finishes, refuses and commits; random crashes and rebalances of owners."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Dead:
 
 
 class Owner:
-    """A partition and everything that it gave out."""
+    """A partition and the reports that it emitted."""
 
     def __init__(self, start: Start = BEGINNING, limits: Limits = WAITS, *, delivers: bool = True, most_ids: int = 1000) -> None:
         self.reports: list[Report] = []
@@ -100,7 +100,7 @@ def records(number: int, offset: int = 0, at_s: float = 0.0, gap_s: float = 0.1)
 
 def test_a_trace_is_finished_when_its_results_are_delivered() -> None:
     owner = Owner(delivers=False)
-    owner.partition.take(records(1))
+    owner.partition.process(records(1))
     assert owner.partition.watermark.low == 0
     owner.idle(2.0)
     assert owner.reports
@@ -111,17 +111,17 @@ def test_a_trace_is_finished_when_its_results_are_delivered() -> None:
 
 def test_record_time_closes_a_trace_and_not_the_time_of_reading() -> None:
     owner = Owner()
-    owner.partition.take(records(1, gap_s=SOONER))
+    owner.partition.process(records(1, gap_s=SOONER))
     owner.partition.evaluate()
     assert not owner.reports, "it may go on"
-    owner.partition.take(records(2, offset=3, at_s=10.0))
+    owner.partition.process(records(2, offset=3, at_s=10.0))
     assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(1).hex()}
 
 
 def test_nothing_is_closed_by_idle_time_while_records_wait() -> None:
     owner = Owner(limits=Limits(max_bytes=1, max_bytes_per_trace=1, max_traces=1))
-    owner.partition.take(records(1)[:1])
-    owner.partition.waiting.append(records(1)[1])
+    owner.partition.process(records(1)[:1])
+    owner.partition.queue.append(records(1)[1])
     owner.partition.is_at_end, before = True, owner.partition.clock()
     owner.partition.idle(0.4)
     assert owner.partition.clock() == before
@@ -131,7 +131,7 @@ def test_finished_traces_of_an_owner_before_are_learned_and_their_records_droppe
     late = TopicRecord(6, BEGUN_S + 5.0, *records(1)[2][2:])
     log = [*records(1), *records(2, offset=3, at_s=1.0), late, *records(3, offset=7, at_s=6.0)]
     owner = Owner(Start(low=4, margin=0))
-    owner.partition.take(log)
+    owner.partition.process(log)
     owner.idle(2.0)
     assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(3).hex()}
     assert owner.counters.get("kafka.records_reread") == 4
@@ -143,8 +143,8 @@ def test_of_too_many_finished_traces_the_first_are_forgotten() -> None:
     """Records of theirs are the least likely."""
     log = [each._replace(offset=offset) for offset, each in enumerate(each for number in (1, 2, 3) for each in records(number))]
     owner = Owner(Start(len(log), 0), most_ids=2)
-    owner.partition.take(log)
-    owner.partition.take([each._replace(offset=len(log) + each.offset) for each in log])
+    owner.partition.process(log)
+    owner.partition.process([each._replace(offset=len(log) + each.offset) for each in log])
     owner.idle(2.0)
     assert {report.trajectory.trace_id for report in owner.reports} == {trace_id(1).hex()}
 
@@ -153,7 +153,7 @@ def test_a_poison_record_is_kept_and_the_offset_goes_on() -> None:
     owner = Owner()
     poison = TopicRecord(1, BEGUN_S + 0.1, records(1)[0].key, b"\xff\xff")
     other = TopicRecord(2, BEGUN_S + 0.2, None, records(1)[0].value)
-    owner.partition.take([records(1)[2]._replace(offset=0, time_s=BEGUN_S), poison, other])
+    owner.partition.process([records(1)[2]._replace(offset=0, time_s=BEGUN_S), poison, other])
     owner.idle(2.0)
     assert owner.dead.records == [(1, "malformed")], "what has no key is only counted"
     assert owner.partition.commit == (3, 0)
@@ -164,30 +164,30 @@ def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
     owner = Owner()
     owner.dead.is_full = True
     log = [TopicRecord(0, BEGUN_S, records(1)[0].key, b"\xff"), *records(1, offset=1)]
-    owner.partition.take(log)
-    assert (owner.partition.is_blocked, owner.partition.commit, len(owner.partition.waiting)) == (True, (0, 0), 4)
+    owner.partition.process(log)
+    assert (owner.partition.is_blocked, owner.partition.commit, len(owner.partition.queue)) == (True, (0, 0), 4)
     owner.dead.is_full = False
-    owner.partition.take()
+    owner.partition.process()
     owner.idle(2.0)
     assert owner.dead.records == [(0, "malformed")]
     assert (len(owner.reports), owner.partition.commit[0]) == (1, 4)
 
 
 def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
-    """Records wait, time goes on, and everything is evaluated in the end."""
+    """Records stay queued, the clock advances, and everything is evaluated in the end."""
     limits = Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, grace_period_s=0.0, max_traces=2)
     owner, offset, log = Owner(limits=limits), 0, list[TopicRecord]()
     for number in range(12):
         log += records(number, offset=offset, gap_s=0.0)
         offset += 3
     for each in log:
-        owner.partition.take([each])
+        owner.partition.process([each])
     assert owner.partition.is_refused
     for _ in range(400):
         owner.partition.idle(0.1)
-        owner.partition.take()
+        owner.partition.process()
         owner.partition.evaluate()
-        owner.partition.is_at_end = not owner.partition.waiting
+        owner.partition.is_at_end = not owner.partition.queue
     assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(number).hex() for number in range(12)}
     assert {each.trajectory.incomplete for each in owner.reports} == {""}
     assert owner.partition.commit[0] == offset
@@ -202,7 +202,7 @@ def test_max_age_bounds_the_watermark() -> None:
         held = body([run_of(1, calls=80).spans()[number]])
         log += [TopicRecord(len(log), BEGUN_S + number, key, held)]
         log += records(100 + number, offset=len(log), at_s=number + 0.1, gap_s=0.01)
-    owner.partition.take(log)
+    owner.partition.process(log)
     low = owner.partition.commit[0]
     assert low > 0
     assert log[-1].time_s - log[low].time_s <= 31.0
@@ -219,7 +219,7 @@ def test_a_long_trace_that_ends_behind_the_watermark_is_known_to_every_later_own
     for at_s in (103.0, 120.0, 140.0):
         owner = Owner(Start(*commit), limits)
         log += [each._replace(offset=len(log) + place) for place, each in enumerate(records(int(at_s), at_s=at_s, gap_s=0.01))]
-        owner.partition.take(log[commit[1] :])
+        owner.partition.process(log[commit[1] :])
         owner.idle(2.0)
         found += [report.trajectory.trace_id for report in owner.reports if report.trajectory.outermost]
         commit = owner.partition.commit
@@ -228,7 +228,7 @@ def test_a_long_trace_that_ends_behind_the_watermark_is_known_to_every_later_own
 
 
 def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
-    """Each result's id, and everything else but who gave it when."""
+    """Each result by its id, without evaluator and time."""
     return [
         (row["result_id"], {key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")})
         for report in reports
@@ -258,7 +258,7 @@ def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed:
     rng = random.Random(seed)
     log = traffic(rng)
     alone = Owner()
-    alone.partition.take(log)
+    alone.partition.process(log)
     alone.idle(70.0)
     reports: list[Report] = []
     commit = (0, 0)
@@ -268,7 +268,7 @@ def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed:
         until = len(log) if is_last else rng.randrange(commit[0], len(log) + 1)
         while position < until:
             count = rng.randrange(1, 8)
-            owner.partition.take(log[position : min(position + count, until)])
+            owner.partition.process(log[position : min(position + count, until)])
             owner.partition.evaluate()
             position += count
             if rng.random() < 0.2 and position > commit[0]:
@@ -276,7 +276,7 @@ def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed:
         if is_last:
             owner.idle(70.0)
         elif rng.random() < 0.5 and position > commit[0]:
-            commit = owner.partition.commit  # it gives away in order
+            commit = owner.partition.commit  # an orderly rebalance
         reports += owner.reports
         if is_last:
             break

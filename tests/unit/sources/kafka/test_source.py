@@ -1,4 +1,4 @@
-"""What the source does when the cluster refuses or does not answer: a cluster in memory that fails when it is asked to."""
+"""The source when the cluster refuses or does not answer: a cluster in memory that fails on request."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def evaluated(reports: list[Report]) -> dict[str, str]:
 
 
 def test_a_commit_that_failed_is_repeated(made: Made) -> None:
-    """Although nothing moved since: without records the next owner would read all of it again."""
+    """Even if no watermark advanced since: otherwise the next owner would read all of it again."""
     source, cluster, _ = made
     cluster.polls = [messages(1, 0), messages(2, 50)]
     source._step()
@@ -137,7 +137,7 @@ def test_records_behind_a_gap_are_read_although_the_cluster_does_not_answer_at_f
 
 
 def test_records_that_were_deleted_are_noticed_within_one_poll(made: Made) -> None:
-    """A run that began before the gap is not complete, and what waits is evaluated."""
+    """A run that began before the gap is not complete, and queued records are evaluated."""
     source, cluster, reports = made
     cluster.first = 80
     cluster.polls = [[*messages(1, 0)[1:], *messages(2, 80)], messages(3, 120)]

@@ -17,7 +17,7 @@ def test_the_watermark_is_the_first_offset_of_any_unfinished_trace(happened: lis
     for is_record, number in happened:
         trace_id = bytes([number])
         if is_record:
-            watermark.read(offset, float(offset), [trace_id])
+            watermark.add_record(offset, float(offset), [trace_id])
             first.setdefault(trace_id, offset)
             offset += 1
         else:
@@ -29,7 +29,7 @@ def test_the_watermark_is_the_first_offset_of_any_unfinished_trace(happened: lis
 
 def test_a_record_that_nothing_depends_on_moves_the_position() -> None:
     watermark = Watermark(0)
-    watermark.read(0, 1.0, [])
+    watermark.add_record(0, 1.0, [])
     assert (watermark.low, watermark.position) == (1, 1)
 
 
@@ -45,7 +45,7 @@ def test_a_margin_begins_before_every_record_of_its_time_and_at_most_a_step_too_
     margin, low = Margin(length_s, 0), 0
     for offset, gap in enumerate(gaps):
         now += gap - (2.0 if gap > 2.9 else 0.0)
-        margin.read(offset, now, offset)
+        margin.add_record(offset, now, offset)
         latest.append(max(now, latest[-1] if latest else now))
         low = data.draw(st.integers(low, offset + 1))
         start, at_low = margin.start(low), latest[min(low, offset)]
@@ -68,7 +68,7 @@ def test_a_margin_is_handed_on_over_any_number_of_owners(gaps: list[float], owne
         margin, since = Margin(length_s, start), start
         read = data.draw(st.integers(low, len(latest)))
         for offset in range(since, read):
-            margin.read(offset, latest[offset], offset)
+            margin.add_record(offset, latest[offset], offset)
         if read == since:
             continue
         low = data.draw(st.integers(low, read))
