@@ -51,8 +51,7 @@ _BATCH: Final = 512
 _SHUTDOWN_S: Final = 30.0
 _LATE_S: Final = 1.0
 _UNSEEN: Final = (
-    "nothing was exported; "
-    "check that a span processor with the EvalSpanExporter is on the provider that the agent uses, and the sampler"
+    "nothing was exported; check that the agent's provider has a span processor with the EvalSpanExporter, and the sampler"
 )
 _EARLY: Final = (
     "open traces reached traces.max_bytes (%d bytes) or traces.max_traces (%d): the oldest are evaluated early; raise it, or "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.builtin import frameworks, genai, openinference, tracers, vendors
+from otel_eval.conventions.builtin import distributions, frameworks, genai, openinference, tracers, vendors
 from otel_eval.conventions.table import Convention
 
 TABLES: Final[tuple[Convention, ...]] = (
@@ -19,15 +19,15 @@ TABLES: Final[tuple[Convention, ...]] = (
     frameworks.MASTRA,
     genai.KOOG,
     genai.KOOG_AGENT,
-    genai.LITELLM,
+    tracers.LITELLM,
     tracers.OPENLIT_STREAMED,
     tracers.OPENLIT_RESPONSES,
     tracers.OPENLIT,
-    tracers.SPLUNK_LANGCHAIN,
-    tracers.LOONGSUITE_TOOLS,
-    tracers.SPLUNK,
-    tracers.AZURE_LANGCHAIN,
-    tracers.A365_LANGCHAIN,
+    distributions.SPLUNK_LANGCHAIN,
+    distributions.LOONGSUITE_TOOLS,
+    distributions.SPLUNK,
+    distributions.AZURE_LANGCHAIN,
+    distributions.A365_LANGCHAIN,
     tracers.TRACEAI,
     tracers.LANGWATCH,
     tracers.NETRA,
@@ -41,7 +41,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.LANGSMITH,
     *vendors.OPENLLMETRY,
     vendors.TRACELOOP,
-    genai.LITELLM_CALLER,
+    tracers.LITELLM_CALLER,
     vendors.TRACELOOP_MODELS,
     tracers.MLFLOW_DSPY,
     tracers.MLFLOW_SMOLAGENTS,

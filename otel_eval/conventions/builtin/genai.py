@@ -380,32 +380,3 @@ BARE_TOOL: Final = replace(
     rules=(Rule(Kind.TOOL, "gen_ai.tool.name"), Rule(Kind.TOOL, "gen_ai.tool.call.id"), Rule(Kind.MODEL, "gen_ai.request.model")),
     span_name=("execute_tool *", "tool.*", "running tool: *", "*"),
 )
-
-
-LITELLM: Final = replace(
-    GEN_AI,
-    name="litellm",
-    source="litellm 1.109.1 integrations/opentelemetry.py: requested calls are in gen_ai.completion.N.function_call, without "
-    "ids, and what came back in the history of later requests; E",
-    scopes=("litellm*",),
-    rules=(
-        Rule(Kind.OTHER, name="Received Proxy Server Request"),
-        # Below `litellm_request` it repeats the request as the provider got it; alone it stands where LiteLLM wrote the rest
-        # on the caller's span. Its content is Python's `repr` of the provider's own format, below keys of the provider's.
-        Rule(Kind.MODEL, name="raw_gen_ai_request"),
-        *RULES,
-        Rule(Kind.MODEL, name="litellm_request"),
-    ),
-    tool_spans=False,
-)
-
-LITELLM_CALLER: Final = Convention(
-    name="litellm_caller",
-    source="the same: within a span of the caller's, each request writes its attributes on that span, over those of the request "
-    "before, so that they describe no request reliably; E",
-    rules=(
-        Rule(Kind.OTHER, "litellm.call_id"),
-        Rule(Kind.OTHER, "litellm.provider.model"),
-        Rule(Kind.OTHER, "hidden_params", '*"litellm_model_name"*|*"litellm_overhead_time_ms"*'),
-    ),
-)

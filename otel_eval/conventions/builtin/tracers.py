@@ -1,11 +1,20 @@
-"""Tracing SDKs with integrations and decorators of their own, and distributions with instrumentations of their own."""
+"""Tracing SDKs and gateways with integrations and decorators of their own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
+from otel_eval.conventions.builtin.genai import (
+    DEFAULT_WORKFLOW,
+    GEN_AI,
+    MESSAGES,
+    OPERATION,
+    PLACEHOLDERS,
+    RULES,
+    by_kind,
+    with_fields,
+)
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -195,74 +204,6 @@ OPENLIT_RESPONSES: Final = replace(
 )
 
 # Splunk's and LoongSuite's copies of opentelemetry-util-genai record spans of clients and frameworks alike in this scope.
-_HANDLER: Final = ("opentelemetry.util.genai.handler",)
-
-SPLUNK_LANGCHAIN: Final = replace(
-    GEN_AI,
-    name="splunk_langchain",
-    source="splunk-otel-instrumentation-langchain 0.1.16, splunk-otel-util-genai 0.1.15: a result is the text of its message, "
-    "which alone shows that a tool handled its own failure; output messages lack the calls; E",
-    scopes=_HANDLER,
-    rules=(Rule(Kind.TOOL, "langgraph_node", name="execute_tool *"),),
-    wrappers=("langchain_text",),
-    failures_in_results=True,
-)
-
-SPLUNK: Final = replace(
-    GEN_AI,
-    name="splunk",
-    source="splunk-otel-instrumentation-openai-agents 0.1.5: the span of a call that failed looks like any other; E",
-    scopes=_HANDLER,
-    rules=(
-        Rule(Kind.TOOL, OPERATION, "execute_tool"),
-        Rule(Kind.AGENT, "gen_ai.workflow.name", name="workflow *"),
-        Rule(Kind.AGENT, "gen_ai.framework", name="invoke_agent *"),
-    ),
-    placeholders=DEFAULT_WORKFLOW,
-    agent_span_name=("invoke_agent *",),
-    failures_unrecorded=True,
-)
-
-LOONGSUITE_TOOLS: Final = replace(
-    GEN_AI,
-    name="loongsuite_tools",
-    source="loongsuite-instrumentation-langchain 0.9.0: a result is the text alone, so that a failure that the tool handled "
-    "itself does not show; E",
-    scopes=_HANDLER,
-    rules=(Rule(Kind.TOOL, "gen_ai.span.kind", "TOOL"),),
-    failures_unrecorded=True,
-)
-
-AZURE_LANGCHAIN: Final = replace(
-    GEN_AI,
-    name="azure_langchain",
-    source="langchain-azure-ai 1.2.12 callbacks/tracers/inference_tracing.py (scope by default): steps of LangGraph are agents, "
-    "a result holds its message without the status, and `[redacted]` stands for each text that is not captured; E",
-    scopes=("AzureAIOpenTelemetryTracer",),
-    rules=(
-        Rule(
-            Kind.OTHER,
-            "metadata.langgraph_node",
-            name="invoke_agent call_model|invoke_agent RunnableSequence|invoke_agent Prompt",
-        ),
-        *GEN_AI.rules,
-    ),
-    wrappers=("azure_message",),
-    masks=("[redacted]",),
-    tool_spans=True,
-    failures_unrecorded=True,
-)
-
-A365_LANGCHAIN: Final = replace(
-    GEN_AI,
-    name="a365_langchain",
-    source="microsoft-agents-a365-observability-extensions-langchain 2.0.0 (a call whose failure its tool handled looks like any "
-    "other), -openai 2.0.0",
-    scopes=("microsoft_agents_a365.observability.*|Agent365Sdk",),
-    rules=(Rule(Kind.TOOL, "gen_ai.tool.type", "extension", name="execute_tool *"),),
-    failures_unrecorded=True,
-)
-
 TRACEAI: Final = replace(
     GEN_AI,
     name="traceai",
@@ -365,4 +306,32 @@ JUDGMENT: Final = Convention(
     agent_span_name=("*",),
     messages=(MessageRow("gen_ai.completion", conclusive=False), MessageRow("gen_ai.prompt", Side.HISTORY)),
     placeholders={"judgment.input": frozenset({"{}"})},
+)
+
+LITELLM: Final = replace(
+    GEN_AI,
+    name="litellm",
+    source="litellm 1.109.1 integrations/opentelemetry.py: requested calls are in gen_ai.completion.N.function_call, without "
+    "ids, and what came back in the history of later requests; E",
+    scopes=("litellm*",),
+    rules=(
+        Rule(Kind.OTHER, name="Received Proxy Server Request"),
+        # Below `litellm_request` it repeats the request as the provider got it; alone it stands where LiteLLM wrote the rest
+        # on the caller's span. Its content is Python's `repr` of the provider's own format, below keys of the provider's.
+        Rule(Kind.MODEL, name="raw_gen_ai_request"),
+        *RULES,
+        Rule(Kind.MODEL, name="litellm_request"),
+    ),
+    tool_spans=False,
+)
+
+LITELLM_CALLER: Final = Convention(
+    name="litellm_caller",
+    source="the same: within a span of the caller's, each request writes its attributes on that span, over those of the request "
+    "before, so that they describe no request reliably; E",
+    rules=(
+        Rule(Kind.OTHER, "litellm.call_id"),
+        Rule(Kind.OTHER, "litellm.provider.model"),
+        Rule(Kind.OTHER, "hidden_params", '*"litellm_model_name"*|*"litellm_overhead_time_ms"*'),
+    ),
 )
