@@ -37,14 +37,14 @@ _REMEDY: Final = 'write e.g. "<= 3" or ["==", 1], operators in quotes'
 
 
 class CallCount(NamedTuple):
-    """`operator` `expected`, for one tool."""
+    """The criterion for one tool: `number of calls` `operator` `expected`."""
 
     tool: str
     operator: str
     expected: int
 
 
-_MOST: Final = 10**18 - 1  # as many digits as a criterion in one text may have
+_MOST: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST}
 _CRITERION: Final = {
     "anyOf": [
@@ -56,7 +56,7 @@ _CRITERION: Final = {
 
 @with_schema({"type": "object", "additionalProperties": _CRITERION, "minProperties": 1})
 def read_criteria(key: str, value: Any) -> tuple[CallCount, ...]:
-    """Tool → `"<= 3"` or `["<=", 3]`."""
+    """Read a mapping of tools to criteria, each `"<= 3"` or `["<=", 3]`."""
     if not isinstance(value, Mapping) or not value:
         raise invalid_value(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
     return tuple(collect_errors(partial(_criterion, key, name, given) for name, given in value.items()))
@@ -114,7 +114,7 @@ class ToolCallCount(BaseScorer):
     criteria: tuple[CallCount, ...] = field(metadata=reads(read_criteria))
 
     def requires(self) -> Requirements:
-        """The tools by what no call at all means: a broken criterion, the only way to keep it, or neither."""
+        """Calls. A tool is required if 0 calls break its criterion, forbidden if 0 calls meet it and 1 call breaks it."""
         never = {name: _OPERATORS[sign](0, expected) for name, sign, expected in self.criteria}
         once = {name: _OPERATORS[sign](1, expected) for name, sign, expected in self.criteria}
         tools = ToolNames(
@@ -125,7 +125,7 @@ class ToolCallCount(BaseScorer):
         return Requirements(tools=tools)
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Count and compare."""
+        """Count the calls of each tool and test the criteria."""
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
@@ -162,7 +162,7 @@ class ForbiddenTools(BaseScorer):
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     def requires(self) -> Requirements:
-        """Calls, none of them of these tools."""
+        """Calls; the patterns name forbidden tools."""
         return Requirements(tools=ToolNames(forbidden=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
@@ -198,11 +198,11 @@ class RequiredTools(BaseScorer):
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     def requires(self) -> Requirements:
-        """Calls of these tools."""
+        """Calls; the patterns name required tools."""
         return Requirements(tools=ToolNames(required=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Look for what was never called."""
+        """Look for patterns that no call matches."""
         names = {call.name for call in trajectory.calls}
         missing = [each for each in self.patterns if not any(map(glob_matcher(each), names))]
         text = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
@@ -237,17 +237,17 @@ class StepEfficiency(BaseScorer):
     max_tokens: int | None = field(default=None, metadata=reads(optional(count("tokens", 20000))))
 
     def requires(self) -> Requirements:
-        """Calls, and the sums of tokens, only where they have a budget."""
+        """Calls and the sums of tokens, each only if it has a budget."""
         needs = frozenset[str]() if self.max_tokens is None else frozenset({"tokens"})
         return Requirements(needs=needs, calls=self.max_calls is not None)
 
     def prepare(self) -> None:
-        """Some budget must be given."""
+        """Check that at least one budget is given."""
         if self.max_calls is None and self.max_model_calls is None and self.max_tokens is None:
             raise ConfigError("max_calls: missing; give at least one of max_calls, max_model_calls and max_tokens")
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Multiply what each budget leaves."""
+        """Multiply min(1, budget / used) of all budgets."""
         value, details, over = 1.0, {}, []
         for noun, budget, used in self._budgets(trajectory):
             if used is None:
@@ -262,7 +262,7 @@ class StepEfficiency(BaseScorer):
         given, made = run.input_tokens, run.output_tokens
         used = (
             ("calls", self.max_calls, len(run.calls)),
-            # Many instrumentations record no model calls, and no agent goes without any.
+            # 0 means that they were not recorded: every agent makes model calls, and many instrumentations record none.
             ("model calls", self.max_model_calls, run.model_calls or None),
             ("tokens", self.max_tokens, None if given is None or made is None else given + made),
         )
@@ -287,11 +287,11 @@ class ToolErrors(BaseScorer):
     """
 
     def requires(self) -> Requirements:
-        """Of each call whether it failed."""
+        """Calls, and of each whether it failed."""
         return Requirements(failures=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Count the errors."""
+        """Count the failed calls."""
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
@@ -326,7 +326,7 @@ class ErrorRecovery(BaseScorer):
     within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))
 
     def requires(self) -> Requirements:
-        """Of each call whether it failed."""
+        """Calls, and of each whether it failed."""
         return Requirements(failures=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:

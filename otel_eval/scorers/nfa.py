@@ -1,7 +1,8 @@
 """Regular patterns over names as nondeterministic automata (NFA), and the fewest edits that make a trajectory fit one.
 
 The edits are insertions and deletions of single calls; the search is dynamic programming over (calls consumed, state), with
-Dijkstra for insertions, so the answer is exact. Of the nearest words the longest is taken.
+Dijkstra for insertions, so the answer is exact. Of several
+nearest words it chooses the longest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from otel_eval.scorers.base_scorer import NoScore
 
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
-_EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the word, longest first
+_EDIT: Final = 1 << 40  # cost = edits * _EDIT - length of the word: fewer edits first, then longer words
 
 
 class PatternTooLarge(Exception):
@@ -42,17 +43,17 @@ class Fit(NamedTuple):
 
 @dataclass(slots=True)
 class NFA:
-    """States with free moves and moves by a name. State 0 is the start, `end` the only accepting one."""
+    """States with transitions by a name (`named`) and empty transitions (`free`). State 0 is the start, `end` accepts."""
 
     free: list[list[int]] = field(default_factory=lambda: [[]])
     named: list[list[tuple[str, int]]] = field(default_factory=lambda: [[]])
     end: int = 0
 
     def state(self) -> int:
-        """One more state.
+        """Add a state and return its number.
 
         Raises:
-            PatternTooLarge: there are too many.
+            PatternTooLarge: there are 10,000 states already.
         """
         if len(self.free) >= _MOST_STATES:
             raise PatternTooLarge
@@ -62,7 +63,7 @@ class NFA:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name that some move takes."""
+        """The names of all transitions."""
         return frozenset(name for moves in self.named for name, _ in moves)
 
 
@@ -71,7 +72,7 @@ _Costs = dict[int, tuple[int, _Chain]]  # state → cost and the edits so far, l
 
 
 def accepts(automaton: NFA, names: Sequence[str]) -> bool:
-    """Whether the names, in this order, fit as they are; quicker than `fewest_edits`."""
+    """Whether the automaton accepts the names in this order without edits; faster than `fewest_edits`."""
     states = _free_closure(automaton, {0})
     for name in names:
         states = _free_closure(automaton, {target for state in states for by, target in automaton.named[state] if by == name})
@@ -89,10 +90,10 @@ def _free_closure(automaton: NFA, states: set[int]) -> set[int]:
 
 
 def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range]) -> Fit:
-    """The fewest edits that make the names fit, over every order that the batches allow.
+    """Find the fewest edits that make the names fit, in any order that the groups of parallel calls allow.
 
     Raises:
-        NoScore: a batch holds too many different calls to try every order.
+        NoScore: a group contains too many different calls to try every order.
     """
     if accepts(automaton, names):
         return Fit((), len(names))
@@ -105,12 +106,12 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
     while chain is not None:
         edit, chain = chain
         edits.append(edit)
-    # A cost is edits * _EDIT - length: what it lacks to the next multiple of _EDIT is the length of the word.
+    # A cost is edits * _EDIT - length: the difference to the next multiple of _EDIT is the length of the word.
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
 def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, known: frozenset[str]) -> _Costs:
-    """Match or delete every call of a batch: first matches in any order, then what is left is deleted."""
+    """Match or delete every call of a group: match some of them in any order, then delete the others."""
     places: dict[str, list[int]] = {}
     for position in batch:
         places.setdefault(names[position], []).append(position)
@@ -137,7 +138,7 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, 
 
 
 def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Chain]]:
-    """Use one more call of each name that is not used up: its number, the state, what it costs and the edits."""
+    """Match one more call of each name in `unused`: yield the index of the name, the next state, its cost and the edits."""
     for state, (cost, chain) in closed.items():
         for name, target in automaton.named[state]:
             if name in unused:
@@ -145,10 +146,14 @@ def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator
 
 
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """How many of each name are used, from none to all; each after those it can come from."""
+    """The possible numbers of matched calls by name, from none to all; each vector follows those that have fewer of a name.
+
+    Raises:
+        NoScore: there are too many.
+    """
     if prod(number + 1 for number in most) > _MOST_VECTORS:
         raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
-    # The first varies fastest: of equally good words, the order decides which is taken.
+    # The first number varies fastest: the order decides which of several equally good words is chosen.
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 
 
@@ -158,7 +163,7 @@ def _improve(costs: _Costs, state: int, cost: int, chain: _Chain) -> None:
 
 
 def _closed(automaton: NFA, costs: _Costs, position: int) -> _Costs:
-    """The costs once every free move and every insertion before `position` was tried."""
+    """The lowest costs of all states that empty transitions and insertions before `position` lead to, by Dijkstra."""
     order = count()
     queue = [(cost, next(order), state, chain) for state, (cost, chain) in sorted(costs.items())]
     queue.sort()

@@ -1,4 +1,7 @@
-"""How near a trajectory is to a pattern, in edits. Patterns are read here; the search is in `nfa`."""
+"""The scorer `trajectory_pattern`: how near the calls of a run are to a pattern, in edits.
+
+Patterns are compiled here; the search is in `nfa`.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ _MOST_LISTED: Final = 8
 
 @with_schema(_PATTERN)
 def read_pattern(key: str, value: Any) -> NFA:
-    """A pattern as an automaton.
+    """Compile a pattern to an automaton.
 
     Raises:
-        ConfigError: it is none, or it needs more than 10,000 states.
+        ConfigError: the value is not a pattern, or needs more than 10,000 states.
     """
     automaton = NFA()
     try:
@@ -48,7 +51,7 @@ def read_pattern(key: str, value: Any) -> NFA:
 
 
 def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
-    """Add the pattern's states behind `start`; the state where it ends."""
+    """Add the states of a pattern after `start`, and return the state where it ends."""
     if depth > _DEEPEST:
         raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
     if isinstance(value, str) and value:
@@ -81,7 +84,7 @@ def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
 
 
 def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    # A member that cannot be used leaves its place empty, so that those behind it are read all the same.
+    # After an invalid member the others are compiled nevertheless, so that all problems are reported.
     problems: list[str] = []
     for index, member in enumerate(members):
         try:
@@ -102,7 +105,7 @@ def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> i
 
 
 def _entry(automaton: NFA, start: int, member: Any) -> int:
-    """The state where a member begins. A repetition returns to its beginning, so it gets a state of its own; a name does not."""
+    """The state where a member begins: a new one, since a repetition returns to it; for a name `start` itself."""
     if isinstance(member, str):
         return start
     entry = automaton.state()
@@ -111,7 +114,7 @@ def _entry(automaton: NFA, start: int, member: Any) -> int:
 
 
 def _ends(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
-    """Build each member behind its entry."""
+    """Add the states of each member after its entry, and return the states where they end."""
     return collect_errors(
         partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
         for index, (entry, member) in enumerate(zip(entries, members, strict=True))
@@ -119,12 +122,12 @@ def _ends(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth:
 
 
 def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    """A state for each set of members that came already."""
+    """Add a state for each set of members that were matched already."""
     if len(members) > _MOST_ANY_ORDER:
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
     came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
     entries = [_entry(automaton, start, member) for member in members]
-    # All first members at once, so that the problems of all are reported.
+    # Members in first place are compiled together, so that the problems of all of them are reported.
     for index, end in enumerate(_ends(automaton, entries, key, members, depth)):
         automaton.free[end].append(came[1 << index])
     for taken, state in enumerate(came[1:], start=1):
@@ -136,7 +139,7 @@ def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -
 
 
 def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
-    """`{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
+    """Compile `{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
         check_keys(inner, ("of", "min", "max"), f"{key}.repeat.")
@@ -175,14 +178,14 @@ class TrajectoryPattern(BaseScorer):
     """How near the calls are to a pattern. 1 (they fit it) is best, range 0-1.
 
     1 - fewest insertions and deletions that make the calls fit / (calls + length of the word they become); of the nearest words
-    the longest. Parallel calls may come in any order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many
-    different calls ran in parallel that not every order can be tried.
+    the longest. Parallel calls may come in any order. Details: `edits` [{edit, tool, position}], `length`. Skipped: too many
+    different calls ran in parallel to try every order.
 
     Attributes:
         pattern: a tool's name; a list or `sequence`, in order; `any_order` (up to 10, each once); `choice`, one of them;
             `optional`; `repeat` with `min` (0) and `max` (none).
         concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
-        include_content: accepted as by every matching scorer; names have no content.
+        include_content: accepted as by every matching scorer, without effect: names are not content.
 
     Example:
         {type: trajectory_pattern, pattern: [search, {repeat: open, min: 1}, {optional: save}]}
@@ -198,11 +201,11 @@ class TrajectoryPattern(BaseScorer):
     include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
 
     def requires(self) -> Requirements:
-        """Calls, also of the tools of the pattern."""
+        """Calls; the pattern names optional tools."""
         return Requirements(tools=ToolNames(optional=tuple(sorted(self.pattern.names))))
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Search the nearest word."""
+        """Find the nearest sequence of names that fits the pattern."""
         calls = trajectory.calls
         ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else parallel_groups(calls)
         fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)

@@ -1,7 +1,7 @@
-"""What a run recorded: how long it or its tools took, whether calls or steps have the required fields, and labels.
+"""Scorers of what a run recorded: durations of the run or its tools, required fields of calls or steps, and labels.
 
-Times are nanoseconds in and milliseconds out. How labels are distributed is counted over runs, in a window that the caller
-decides.
+Recorded times are in nanoseconds, results in milliseconds. The distribution of labels is computed over runs, in a window that
+the caller chooses.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
     >>> longest_chain([(0, 4), (2, 9), (4, 6)])
     7
     """
-    # Weighted interval scheduling: both lists rise, so the best chain that ends in time is found by bisection.
+    # Weighted interval scheduling: both lists are ascending, so bisection finds the best chain that ended before a start.
     ends, totals = [0], [0]
     ordered = sorted(intervals, key=lambda interval: (interval[1], interval[0]))
     if ordered:
@@ -86,22 +86,22 @@ class TimeCost(BaseScorer):
     of: str = field(default="run", metadata=reads(text))
 
     def requires(self) -> Requirements:
-        """Calls, also of the tool that is named, unless it is about the run's own span."""
+        """Calls, unless `of` is `run`; a tool that `of` names is optional."""
         return Requirements(calls=self.of != "run", tools=ToolNames(optional=() if self.of in _WHAT else (self.of,)))
 
     @property
     def default_threshold(self) -> None:
-        """None: the elapsed time decides."""
+        """None: the elapsed time decides whether a run passes."""
         return
 
     def passes(self, found: Finding) -> bool:
-        """By the elapsed time."""
+        """Whether the elapsed time is within the budget."""
         return bool(found.details["elapsed_ms"] <= self.max_ms)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
         elapsed_ms = self._elapsed_ns(trajectory) / _NS_PER_MS
-        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
+        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # rounded once: a tenth left is 0.1
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
         explained = f"{_WHAT.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
@@ -179,7 +179,7 @@ class TrajectoryStructure(BaseScorer):
         return Requirements(needs=frozenset(needs[key] for key in self.required if key in needs))
 
     def prepare(self) -> None:
-        """Default the keys, and refuse those that no call can have."""
+        """Set the default keys, and reject keys that no call can have."""
         default = ("arguments", "result") if self.steps is None else ("action",)
         self._set("required", default if self.required_keys is None else self.required_keys)
         if self.steps is not None:
@@ -236,7 +236,7 @@ def _is_silent(calls: Sequence[ToolCall], key: str) -> bool:
 
 
 def _has(call: ToolCall, key: str) -> bool:
-    return _recorded(call, key) or bool(key == "result" and call.error)  # a failed call need not have any
+    return _recorded(call, key) or bool(key == "result" and call.error)  # a failed call needs no result
 
 
 def _recorded(call: ToolCall, key: str) -> bool:
@@ -304,7 +304,7 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
 
     Returns:
         `labels` sorted, `counts` by label, `fractions` in the order of `labels`, and `skew`, the largest fraction
-        minus the smallest. Nothing recorded: empty, skew 0.
+        minus the smallest. Without labels the first three are empty and `skew` is 0.
 
     >>> summarize([Skipped(RECORDED, {"label": label}) for label in ("yes", "no", "yes", "yes")])
     {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
@@ -316,7 +316,7 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
 
 
 def distribution(labels: Iterable[str]) -> dict[str, Any]:
-    """How often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` gives them."""
+    """Count how often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` returns them."""
     counts = dict(sorted(Counter(labels).items()))
     total = sum(counts.values())
     fractions = [number / total for number in counts.values()]
