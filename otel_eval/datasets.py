@@ -93,7 +93,7 @@ FORMATS: Final[Mapping[str, _Parser]] = {".jsonl": _json_lines, ".ndjson": _json
 
 _log = logging.getLogger("otel_eval")
 
-_LOOK_S: Final = 1.0
+_CHECK_INTERVAL_S: Final = 1.0
 _NO_RECORD: Final = (0, None)
 
 
@@ -119,7 +119,7 @@ class Dataset:
         self._records: dict[str, tuple[int, Record]] = {}
         self._stamp: Stamp | None = None
         self._error: InvalidDataset | None = None
-        self._next = 0.0
+        self._next_check = 0.0
         self.changes = self.broken = 0
         self.check()
 
@@ -129,15 +129,15 @@ class Dataset:
         Raises:
             InvalidDataset: it cannot be read or holds no records.
         """
-        self._look()
+        self._reload()
         if self._error is not None:
             raise self._error
 
     def __call__(self, key: str) -> Record | None:
         """The record of a key, or None."""
-        if self._clock() >= self._next:
+        if self._clock() >= self._next_check:
             before = self._stamp
-            self._look()
+            self._reload()
             if self._stamp != before:
                 self._count_and_log()
         return self._records.get(key, _NO_RECORD)[1]
@@ -158,8 +158,8 @@ class Dataset:
         """Every column that some record has."""
         return {name for _, record in self._records.values() for name in record}
 
-    def _look(self) -> None:
-        self._next = self._clock() + _LOOK_S
+    def _reload(self) -> None:
+        self._next_check = self._clock() + _CHECK_INTERVAL_S
         stamp = file_stamp(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):
             return

@@ -77,7 +77,7 @@ class Matcher:
         ]
         self._outermost: Final = match.runs == "outermost"
         self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
-        self._looks: Final = bool(self._names or self._attributes)  # conditions beside `outermost` and the sample
+        self._has_conditions: Final = bool(self._names or self._attributes)  # conditions beside `outermost` and the sample
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
@@ -85,7 +85,7 @@ class Matcher:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
         if draw >= self._sample or (self._outermost and not trajectory.outermost):
             return False
-        return not self._looks or next(self.failed(trajectory, draw), None) is None
+        return not self._has_conditions or next(self.failed(trajectory, draw), None) is None
 
     def may_apply(self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]) -> bool:
         """Whether a run with these names and attributes can meet every condition; names that are not in `known` may match."""

@@ -283,7 +283,7 @@ STEP_LIMIT: Final = 20_000_000
 """Steps that the evaluation of one trace may take, about 0.1 µs each; see docs/reference/scorers.md."""
 TOO_LARGE: Final = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
 _CHARACTERS: Final = 32  # read in one step; values in the text cost more than its characters
-_OF_A_VALUE: Final = 4
+_VALUE_STEPS: Final = 4
 
 
 class TooLarge(Exception):
@@ -326,12 +326,12 @@ _NOT_VALUES: Final = all_but(b",{[")
 
 def steps_of_text(text: str) -> int:
     """The steps of reading JSON: its characters, and the values in lists and objects."""
-    return len(text) // _CHARACTERS + _OF_A_VALUE * (1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES)))
+    return len(text) // _CHARACTERS + _VALUE_STEPS * (1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES)))
 
 
 def steps_of(value: Any) -> int:
     """The steps of reading a value that may be text."""
-    return steps_of_text(value) if isinstance(value, str) else _OF_A_VALUE
+    return steps_of_text(value) if isinstance(value, str) else _VALUE_STEPS
 
 
 _T = TypeVar("_T")
@@ -350,8 +350,8 @@ def constructor(cls: type[_T]) -> Callable[..., _T]:
 
 def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
     """A function that copies an instance, its first argument, with these fields changed, as `dataclasses.replace` does."""
-    held = {each.name: f"made_of.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
-    return _compiled(cls, ["made_of", *changed], held | {name: name for name in changed})
+    values = {each.name: f"original.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
+    return _compiled(cls, ["original", *changed], values | {name: name for name in changed})
 
 
 def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
@@ -361,5 +361,5 @@ def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> C
     scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
     # Generated source, as `dataclasses` does it: a loop over the fields would cost as much as what it replaces.
     exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
-    made: Callable[..., _T] = scope["make"]
-    return made
+    function: Callable[..., _T] = scope["make"]
+    return function

@@ -38,7 +38,7 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
         return wrong_return("TypeError", f"{who} returned {type(returned).__name__}, not an outcome")
     if isinstance(returned, Scored) and not in_range(returned.value):
         return wrong_return("ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]")
-    what = _wrong_part(returned, texts)
+    what = _invalid_part(returned, texts)
     if what is not None:
         return wrong_return("TypeError", f"{who} returned {what}")
     outcome: Outcome = returned
@@ -55,7 +55,7 @@ def in_range(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value <= 1
 
 
-def _wrong_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
+def _invalid_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
     passed = getattr(outcome, "passed", True)  # only `Scored` has it
     if not isinstance(passed, bool):
         return f"a {type(passed).__name__} as passed, not a bool"
@@ -65,21 +65,21 @@ def _wrong_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
             return f"a {type(text).__name__} as {key}, not a text"
     if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:  # reasons are labels of metrics
         return f"a reason that is not one of {', '.join(_REASONS)}"
-    return _wrong_details(outcome.details)
+    return _invalid_details(outcome.details)
 
 
-def _wrong_details(details: Any) -> str | None:
+def _invalid_details(details: Any) -> str | None:
     """Describe the part of the details that cannot be written as JSON, without its value; None if there is none."""
     if not isinstance(details, Mapping):
         return f"a {type(details).__name__} as details, not a mapping"
     try:
         json.dumps(dict(details), allow_nan=False)
     except Exception as error:  # noqa: BLE001 - a user's object may raise anything
-        return f"details that are not JSON ({type(error).__name__}{_where(details)}); use texts, numbers, lists and mappings"
+        return f"details that are not JSON ({type(error).__name__}{_in_key(details)}); use texts, numbers, lists and mappings"
     return None
 
 
-def _where(details: Mapping[Any, Any]) -> str:
+def _in_key(details: Mapping[Any, Any]) -> str:
     """The first key whose value cannot be written as JSON, and the type of that value; "" if each value can."""
     for key, value in details.items():
         try:
@@ -153,7 +153,7 @@ def _frames(error: BaseException) -> list[tuple[str, int]]:
 
 
 _new_scored: Final = constructor(Scored)
-_SLACK: Final = 1e-9  # rounding error of sums of weights
+_ROUNDING: Final = 1e-9  # rounding error of sums of weights
 
 
 @dataclass(slots=True)  # not frozen: created for each run, at a third of the cost
@@ -206,13 +206,13 @@ class BaseScorer:
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _requires: Requirements = field(init=False, repr=False, compare=False)
-    _takes_all: bool = field(init=False, repr=False, compare=False)  # `select_calls` removes no call
+    _keeps_all: bool = field(init=False, repr=False, compare=False)  # `select_calls` removes no call
     _needs_failures: bool = field(init=False, repr=False, compare=False)  # of each call it must be known
     _least: float | None = field(init=False, repr=False, compare=False)  # `applied_threshold`, computed once
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
-        self._set("_takes_all", self.keeps is None and self.failed_calls == "include")
+        self._set("_keeps_all", self.keeps is None and self.failed_calls == "include")
         if self.threshold is None:
             self._set("threshold", self.default_threshold)
         self._set("_least", self.applied_threshold)
@@ -285,7 +285,7 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self.to_outcome(self.find(trajectory if self._takes_all else self.select_calls(trajectory)))
+            return self.to_outcome(self.find(trajectory if self._keeps_all else self.select_calls(trajectory)))
         except NoScore as ended:
             return ended.outcome
         except RecursionError:
@@ -299,9 +299,9 @@ class BaseScorer:
             return too_large(trajectory.too_large)
         if trajectory.calls_unknown and self.reads_calls:
             return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
-        return self._unsure(trajectory) if self._needs_failures else None
+        return self._skip_unknown_failures(trajectory) if self._needs_failures else None
 
-    def _unsure(self, trajectory: Trajectory) -> Skipped | None:
+    def _skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
         """The outcome of a run with a call that may have failed or not; None if this is known of every call."""
         for position, call in enumerate(trajectory.calls):
             # A scorer of spans removes the spans of failed calls; a call read from messages has no span.
@@ -312,7 +312,7 @@ class BaseScorer:
 
     def select_calls(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory without the calls that `tools` and `failed_calls` leave out."""
-        if self._takes_all:
+        if self._keeps_all:
             return trajectory
         keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
         calls = tuple(
@@ -326,7 +326,7 @@ class BaseScorer:
             return found
         value = found.value
         if not 0 <= value <= 1:
-            if not -_SLACK <= value <= 1 + _SLACK:  # also true of a NaN
+            if not -_ROUNDING <= value <= 1 + _ROUNDING:  # also true of a NaN
                 return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
             value = min(1.0, max(0.0, value))
         value += 0.0  # a float, and never -0.0

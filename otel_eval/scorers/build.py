@@ -58,8 +58,8 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     name, registered = resolve_type(kind)
     thing = registered.thing
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
-        return _built_in(thing, given)
-    return _foreign(name, registered, given)
+        return _built_in_scorer(thing, given)
+    return _custom_scorer(name, registered, given)
 
 
 def checked_scorer(scorer: Scorer) -> Scorer:
@@ -88,7 +88,7 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
     return {each.name: each for each in fields(scorer) if "read" in each.metadata}
 
 
-def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
+def _built_in_scorer(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
     values, wrong = _read(known, given)
     problems = wrong_keys(given, {key: _is_required(each) for key, each in known.items()}) + wrong
@@ -110,7 +110,7 @@ def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[di
     return values, list(dict.fromkeys(problems))
 
 
-def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
+def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
     """Build a scorer from a registered or imported function, or from a class whose instances are called."""
     thing, version = registered.thing, registered.version
     common = parameters_of(FunctionScorer)
@@ -126,13 +126,13 @@ def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> S
             return thing
         if isinstance(own_version := getattr(thing, "version", None), str):
             version = own_version
-    _takes_a_trajectory(name, thing, own)
+    _check_callable(name, thing, own)
     decides = "threshold" in values
     values |= {"version": version, "needs": registered.needs, "reads_calls": registered.reads_calls}
     return FunctionScorer(**values, type=name, function=thing, arguments=own, decides=decides)
 
 
-def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
+def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if a call with a trajectory would fail for every run."""
     if not callable(thing):
         raise ConfigError(
@@ -239,7 +239,7 @@ class FunctionScorer(AskingScorer):
                 returned = run_coroutine(returned)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return failed_from(error)
-        return self._understood(returned)
+        return self._convert(returned)
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         """Call the function and await its result, for callers inside a running event loop."""
@@ -249,9 +249,9 @@ class FunctionScorer(AskingScorer):
                 returned = await returned
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return failed_from(error)
-        return self._understood(returned)
+        return self._convert(returned)
 
-    def _understood(self, returned: Any) -> Finding | Outcome:
+    def _convert(self, returned: Any) -> Finding | Outcome:
         """Convert what the function returned (an outcome, a number or a bool) to a finding or an outcome."""
         if isinstance(returned, Scored | Skipped | Failed):
             outcome = checked_outcome(returned, self.type)

@@ -90,17 +90,17 @@ class Matching(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Align the calls with the expected ones, and compute the value and its explanation."""
         criterion = self._criterion(trajectory)
-        visits, match = self.compared_calls(trajectory), self.match
-        wanted, made, any_order = len(criterion.expectation.calls), len(visits), match == "any_order"
+        actual, match = self.compared_calls(trajectory), self.match
+        expected, called, any_order = len(criterion.expectation.calls), len(actual), match == "any_order"
         try:
-            alignment = Alignment(criterion, visits, any_order=any_order, concurrency=self.concurrency == "respect")
+            alignment = Alignment(criterion, actual, any_order=any_order, concurrency=self.concurrency == "respect")
         except TooLarge:
-            return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
-        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
-        value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
+            return Skipped(f"too many calls to be weighed: {expected} expected, {called} made", reason="too_large")
+        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, expected, called, self.measure)
+        value = self.adjusted(value, expected - len(alignment.pairs), called - len(alignment.pairs))
         return Finding(value, *alignment.explained(content=self.include_content))
 
-    def weighed(self, value: float, missing: int, extra: int) -> float:
+    def adjusted(self, value: float, missing: int, extra: int) -> float:
         """Adjust the value to the numbers of missing and extra calls; the base class returns it unchanged."""
         return value
 
@@ -119,7 +119,7 @@ class Matching(BaseScorer):
             return Criterion(self.read_reference(found), self.compared)
         except ConfigError as error:
             assert self.reference is not None, "without an inline expectation there is a reference"
-            raise NoScore(_unusable(error, self.reference.place_of(trajectory))) from None
+            raise NoScore(_invalid_reference(error, self.reference.place_of(trajectory))) from None
 
     def read_reference(self, value: Any) -> Expectation:
         """Read a run's own expectation.
@@ -133,7 +133,7 @@ class Matching(BaseScorer):
         return read(self.reference.key if self.reference.records is None else self.reference.field, value)
 
 
-def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
+def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:
     """The outcome for an invalid reference. If it is in a file, which users can correct, the details name keys and remedies."""
     if not place:
         return Failed("InvalidReference", str(error))
@@ -324,7 +324,7 @@ class TrajectoryMatch(Matching):
         """Arguments and results, wherever the expectation names them."""
         return Comparison(arguments=self.arguments, results=True)
 
-    def weighed(self, value: float, missing: int, extra: int) -> float:
+    def adjusted(self, value: float, missing: int, extra: int) -> float:
         """0 if a call is missing or extra and that is forbidden, else the value unchanged."""
         forbidden = (missing and self.missing == "forbid") or (extra and self.extra == "forbid")
         return 0.0 if forbidden else value

@@ -29,10 +29,10 @@ _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_MEANT: Final = {"=<": "<=", "=>": ">=", "=!": "!=", "<>": "!=", "===": "==", "!==": "!=", "≤": "<=", "≥": ">=", "≠": "!="}
-_MEANT_BY_WORD: Final = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "le": "<=", "gt": ">", "gte": ">=", "ge": ">="}
-_BEGINS: Final = re.compile(r"[^\w\s]+|[a-z]+")
-_WRITTEN: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
+_SIGN_TYPOS: Final = {"=<": "<=", "=>": ">=", "=!": "!=", "<>": "!=", "===": "==", "!==": "!=", "≤": "<=", "≥": ">=", "≠": "!="}
+_OPERATOR_WORDS: Final = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "le": "<=", "gt": ">", "gte": ">=", "ge": ">="}
+_SIGN_OR_WORD: Final = re.compile(r"[^\w\s]+|[a-z]+")
+_CRITERION_TEXT: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
 _REMEDY: Final = 'write e.g. "<= 3" or ["==", 1], operators in quotes'
 
 
@@ -44,11 +44,11 @@ class CallCount(NamedTuple):
     expected: int
 
 
-_MOST: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
-_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST}
+_MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST_CALLS}
 _CRITERION: Final = {
     "anyOf": [
-        {"type": "string", "pattern": rf"^{_WRITTEN.pattern}$"},
+        {"type": "string", "pattern": rf"^{_CRITERION_TEXT.pattern}$"},
         {"type": "array", "prefixItems": [{"enum": [*_OPERATORS]}, _NUMBER], "minItems": 2, "maxItems": 2},
     ]
 }
@@ -68,26 +68,26 @@ def _criterion(key: str, name: Any, given: Any) -> CallCount:
         raise invalid_value(key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}')
     where = f"{key}.{name}"
     if isinstance(given, str):
-        written = _WRITTEN.fullmatch(given)
+        written = _CRITERION_TEXT.fullmatch(given)
         if written is None:
-            begins = _BEGINS.match(given)
+            begins = _SIGN_OR_WORD.match(given)
             raise invalid_value(
-                where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _meant(begins and begins[0])
+                where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _suggestion(begins and begins[0])
             )
         return CallCount(name, written[1], int(written[2]))
     if not isinstance(given, list | tuple) or len(given) != 2:
         raise invalid_value(where, given, "an operator and a number", _REMEDY)
     sign, number = given
     if not isinstance(sign, str) or sign not in _OPERATORS:
-        raise invalid_value(where, sign, "one of the operators = == != < <= > >=", _meant(sign))
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST:
+        raise invalid_value(where, sign, "one of the operators = == != < <= > >=", _suggestion(sign))
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_CALLS:
         raise invalid_value(where, number, "a whole number of calls, 0 or more", _REMEDY)
     return CallCount(name, sign, number)
 
 
-def _meant(sign: Any) -> str:
+def _suggestion(sign: Any) -> str:
     known = sign.strip() if isinstance(sign, str) else ""
-    meant = _MEANT.get(known) or _MEANT_BY_WORD.get(known) or (known if known in _OPERATORS and known != sign else None)
+    meant = _SIGN_TYPOS.get(known) or _OPERATOR_WORDS.get(known) or (known if known in _OPERATORS and known != sign else None)
     return f"did you mean {meant!r}?" if meant else _REMEDY
 
 
@@ -129,16 +129,16 @@ class ToolCallCount(BaseScorer):
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
-        tools, broken, held = {}, [], 0
+        tools, broken, kept = {}, [], 0
         for name, sign, expected in self.criteria:
             actual = counts.get(name, 0)
             holds = _OPERATORS[sign](actual, expected)
-            held += holds
+            kept += holds
             tools[name] = {"actual": actual, "operator": sign, "expected": expected, "score": float(holds)}
             if not holds:
                 broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
-        text = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
-        return Finding(held / len(self.criteria), text, {"tools": tools, "seen": listed_names(counts)})
+        text = f"{kept} of {len(self.criteria)} criteria hold{''.join(broken)}"
+        return Finding(kept / len(self.criteria), text, {"tools": tools, "seen": listed_names(counts)})
 
 
 @scorer("forbidden_tools")
@@ -259,12 +259,12 @@ class StepEfficiency(BaseScorer):
         return Finding(value, "; ".join(over) or "within every budget", details)
 
     def _budgets(self, run: Trajectory) -> list[tuple[str, int, int | None]]:
-        given, made = run.input_tokens, run.output_tokens
+        inputs, outputs = run.input_tokens, run.output_tokens
         used = (
             ("calls", self.max_calls, len(run.calls)),
             # 0 means that they were not recorded: every agent makes model calls, and many instrumentations record none.
             ("model calls", self.max_model_calls, run.model_calls or None),
-            ("tokens", self.max_tokens, None if given is None or made is None else given + made),
+            ("tokens", self.max_tokens, None if inputs is None or outputs is None else inputs + outputs),
         )
         return [(noun, budget, number) for noun, budget, number in used if budget is not None]
 

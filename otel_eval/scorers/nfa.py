@@ -49,7 +49,7 @@ class NFA:
     named: list[list[tuple[str, int]]] = field(default_factory=lambda: [[]])
     end: int = 0
 
-    def state(self) -> int:
+    def add_state(self) -> int:
         """Add a state and return its number.
 
         Raises:
@@ -67,8 +67,8 @@ class NFA:
         return frozenset(name for moves in self.named for name, _ in moves)
 
 
-_Chain = tuple[Any, "_Chain"] | None
-_Costs = dict[int, tuple[int, _Chain]]  # state → cost and the edits so far, last first
+_Edits = tuple[Any, "_Edits"] | None
+_Costs = dict[int, tuple[int, _Edits]]  # state → cost and the edits so far, last first
 
 
 def accepts(automaton: NFA, names: Sequence[str]) -> bool:
@@ -80,16 +80,16 @@ def accepts(automaton: NFA, names: Sequence[str]) -> bool:
 
 
 def _free_closure(automaton: NFA, states: set[int]) -> set[int]:
-    waiting = list(states)
-    while waiting:
-        for target in automaton.free[waiting.pop()]:
+    stack = list(states)
+    while stack:
+        for target in automaton.free[stack.pop()]:
             if target not in states:
                 states.add(target)
-                waiting.append(target)
+                stack.append(target)
     return states
 
 
-def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range]) -> Fit:
+def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> Fit:
     """Find the fewest edits that make the names fit, in any order that the groups of parallel calls allow.
 
     Raises:
@@ -99,9 +99,9 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
         return Fit((), len(names))
     costs: _Costs = {0: (0, None)}
     known = automaton.names
-    for batch in batches:
-        costs = _consume(automaton, costs, names, batch, known)
-    cost, chain = _closed(automaton, costs, len(names))[automaton.end]
+    for group in groups:
+        costs = _consume(automaton, costs, names, group, known)
+    cost, chain = _with_insertions(automaton, costs, len(names))[automaton.end]
     edits = []
     while chain is not None:
         edit, chain = chain
@@ -110,10 +110,10 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
-def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, known: frozenset[str]) -> _Costs:
+def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, known: frozenset[str]) -> _Costs:
     """Match or delete every call of a group: match some of them in any order, then delete the others."""
     places: dict[str, list[int]] = {}
-    for position in batch:
+    for position in group:
         places.setdefault(names[position], []).append(position)
     useful = [name for name in places if name in known]
     after: _Costs = {}
@@ -128,16 +128,16 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, 
             for position, name in deleted:
                 chain = (Edit("delete", name, position), chain)
             _improve(after, state, cost + _EDIT * len(deleted), chain)
-        if len(deleted) > len(batch) - sum(map(len, (places[name] for name in useful))):
+        if len(deleted) > len(group) - sum(map(len, (places[name] for name in useful))):
             unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
-            closed = _closed(automaton, reached, batch.start)
+            closed = _with_insertions(automaton, reached, group.start)
             for at, target, cost, chain in _matches(automaton, closed, unused):
-                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
-                _improve(layers.setdefault(further, {}), target, cost, chain)
+                successor = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
+                _improve(layers.setdefault(successor, {}), target, cost, chain)
     return after
 
 
-def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Chain]]:
+def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Edits]]:
     """Match one more call of each name in `unused`: yield the index of the name, the next state, its cost and the edits."""
     for state, (cost, chain) in closed.items():
         for name, target in automaton.named[state]:
@@ -157,12 +157,12 @@ def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 
 
-def _improve(costs: _Costs, state: int, cost: int, chain: _Chain) -> None:
+def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:
     if state not in costs or cost < costs[state][0]:
         costs[state] = (cost, chain)
 
 
-def _closed(automaton: NFA, costs: _Costs, position: int) -> _Costs:
+def _with_insertions(automaton: NFA, costs: _Costs, position: int) -> _Costs:
     """The lowest costs of all states that empty transitions and insertions before `position` lead to, by Dijkstra."""
     order = count()
     queue = [(cost, next(order), state, chain) for state, (cost, chain) in sorted(costs.items())]

@@ -55,17 +55,17 @@ def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
     if depth > _DEEPEST:
         raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
     if isinstance(value, str) and value:
-        end = automaton.state()
+        end = automaton.add_state()
         automaton.named[start].append((value, end))
         return end
     if isinstance(value, list | tuple):
         return _sequence(automaton, start, key, value, depth)
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "a pattern", f"write {_FORMS}")
-    return _composed(automaton, start, key, value, depth)
+    return _compile_mapping(automaton, start, key, value, depth)
 
 
-def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _compile_mapping(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     kinds = [word for word in value if word in _KINDS]
     known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
     check_keys(value, known, f"{key}.")
@@ -76,7 +76,7 @@ def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
     if kind == "optional":
         return _repeat(automaton, start, where, below, 0, 1, depth)
     if kind == "repeat":
-        return _repeated(automaton, start, key, value, depth)
+        return _build_repeat(automaton, start, key, value, depth)
     if not isinstance(below, list | tuple) or (kind == "choice" and not below):
         raise invalid_value(where, below, "a list of patterns", f"write e.g. {where}: [search, open]")
     build = {"sequence": _sequence, "any_order": _any_order, "choice": _choice}[kind]
@@ -97,9 +97,9 @@ def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) ->
 
 
 def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    end = automaton.state()
+    end = automaton.add_state()
     entries = [_entry(automaton, start, member) for member in members]
-    for last in _ends(automaton, entries, key, members, depth):
+    for last in _build_members(automaton, entries, key, members, depth):
         automaton.free[last].append(end)
     return end
 
@@ -108,12 +108,12 @@ def _entry(automaton: NFA, start: int, member: Any) -> int:
     """The state where a member begins: a new one, since a repetition returns to it; for a name `start` itself."""
     if isinstance(member, str):
         return start
-    entry = automaton.state()
+    entry = automaton.add_state()
     automaton.free[start].append(entry)
     return entry
 
 
-def _ends(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
+def _build_members(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
     """Add the states of each member after its entry, and return the states where they end."""
     return collect_errors(
         partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
@@ -125,20 +125,20 @@ def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -
     """Add a state for each set of members that were matched already."""
     if len(members) > _MOST_ANY_ORDER:
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
-    came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
+    matched = [start, *(automaton.add_state() for _ in range((1 << len(members)) - 1))]
     entries = [_entry(automaton, start, member) for member in members]
     # Members in first place are compiled together, so that the problems of all of them are reported.
-    for index, end in enumerate(_ends(automaton, entries, key, members, depth)):
-        automaton.free[end].append(came[1 << index])
-    for taken, state in enumerate(came[1:], start=1):
+    for index, end in enumerate(_build_members(automaton, entries, key, members, depth)):
+        automaton.free[end].append(matched[1 << index])
+    for mask, state in enumerate(matched[1:], start=1):
         for index, member in enumerate(members):
-            if not taken >> index & 1:
+            if not mask >> index & 1:
                 end = _build(automaton, _entry(automaton, state, member), f"{key}[{index}]", member, depth + 1)
-                automaton.free[end].append(came[taken | 1 << index])
-    return came[-1]
+                automaton.free[end].append(matched[mask | 1 << index])
+    return matched[-1]
 
 
-def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _build_repeat(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     """Compile `{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
@@ -160,7 +160,7 @@ def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
 def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most: int | None, depth: int) -> int:
     for _ in range(least):
         start = _build(automaton, start, key, member, depth + 1)
-    end = automaton.state()
+    end = automaton.add_state()
     automaton.free[start].append(end)
     if most is None:
         entry = _entry(automaton, start, member)

@@ -39,7 +39,7 @@ Anything = TypeVar("Anything", bound=ScorerFunction | type)
 T = TypeVar("T")
 
 _NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
-_READ_UNASKED: Final = ("arguments", "results", "content", "tokens")  # for a scorer that declares no needs
+_DEFAULT_NEEDS: Final = ("arguments", "results", "content", "tokens")  # for a scorer that declares no needs
 
 
 class Registration(NamedTuple):
@@ -47,7 +47,7 @@ class Registration(NamedTuple):
 
     thing: Any
     version: str = "1"
-    needs: frozenset[str] = frozenset(_READ_UNASKED)
+    needs: frozenset[str] = frozenset(_DEFAULT_NEEDS)
     reads_calls: bool = True
 
 
@@ -55,7 +55,7 @@ _registered: Final[dict[str, Registration]] = {}
 
 
 def scorer(
-    name: str, *, version: str = "1", needs: Iterable[str] = _READ_UNASKED, reads_calls: bool = True
+    name: str, *, version: str = "1", needs: Iterable[str] = _DEFAULT_NEEDS, reads_calls: bool = True
 ) -> Callable[[Anything], Anything]:
     """Register a class or a function as a scorer and return it, a `BaseScorer` with this name as its `type`.
 
@@ -152,7 +152,7 @@ def get_scorer(name: str) -> Any:
         installed = entry_points_of(GROUP).get(name)
         if installed is None:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
-        thing = _only(name, installed).load()
+        thing = _single_entry_point(name, installed).load()
         # Loading may have registered it by its decorator.
         _registered.setdefault(name, _registration_of(thing))
     return _registered[name].thing
@@ -186,7 +186,7 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     return name, _registration_of(thing)
 
 
-def _only(name: str, found: list[EntryPoint]) -> EntryPoint:
+def _single_entry_point(name: str, found: list[EntryPoint]) -> EntryPoint:
     if len(found) > 1:
         paths = " and ".join(sorted(each.value for each in found))
         raise ConfigError(f"type: two packages register {name!r}, {paths}; remove one, or write its path as the type")
@@ -225,7 +225,7 @@ def refused_return(thing: Any) -> str:
     """The declared return type of a scorer, if it can be neither an outcome, a number nor a bool; else ""."""
     called = thing if inspect.isfunction(thing) else getattr(thing, "__call__", None)  # noqa: B004 - of a class, its instances'
     declared = _hints(called).get("return", Any)
-    return "" if _may_be_outcome(declared) else _written(declared)
+    return "" if _may_be_outcome(declared) else _type_name(declared)
 
 
 def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str) -> T:
@@ -249,13 +249,13 @@ def wrong_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str
     Args:
         besides: further keys that are allowed.
     """
-    takes = _keywords(thing)
+    keywords = _keywords(thing)
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
-    keys = [] if takes is None else wrong_keys(given, dict.fromkeys(besides, False) | takes)
+    keys = [] if keywords is None else wrong_keys(given, dict.fromkeys(besides, False) | keywords)
     return keys + [
-        f"{key}: {redacted_repr(value)} is not {_written(hints[key])}, its annotation; write a value of that type"
+        f"{key}: {redacted_repr(value)} is not {_type_name(hints[key])}, its annotation; write a value of that type"
         for key, value in given.items()
-        if key in hints and not _fits(value, hints[key])
+        if key in hints and not _matches_type(value, hints[key])
     ]
 
 
@@ -291,14 +291,14 @@ def _may_be_outcome(declared: Any) -> bool:
     return not isinstance(kind, type) or issubclass(kind, _OUTCOMES) or kind in (Any, object, *_AWAITABLE)
 
 
-def _fits(value: Any, declared: Any) -> bool:
+def _matches_type(value: Any, declared: Any) -> bool:
     origin = get_origin(declared)
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(declared))
+        return any(_matches_type(value, each) for each in get_args(declared))
     if origin is Literal:
         return any(type(value) is type(each) and value == each for each in get_args(declared))
     if origin is list and isinstance(value, list):
-        return all(_fits(each, get_args(declared)[0]) for each in value)
+        return all(_matches_type(each, get_args(declared)[0]) for each in value)
     kind = origin or declared
     if kind not in _SIMPLE:
         return True
@@ -307,7 +307,7 @@ def _fits(value: Any, declared: Any) -> bool:
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
-def _written(declared: Any) -> str:
+def _type_name(declared: Any) -> str:
     if declared is NoneType:
         return "None"
     return declared.__name__ if isinstance(declared, type) and get_origin(declared) is None else str(declared)

@@ -29,7 +29,7 @@ _SHAPES: Final = (
     ("then", re.compile(r"(?P<a>\S.*?)\s+then\s+(?P<b>\S.*?)" + _WITHIN)),
     ("before", re.compile(r"(?P<a>\S.*?)\s+before\s+(?P<b>\S.*)")),
 )
-_WORD: Final = re.compile(r"(?<!\S)(?:never|before|then|within|after)(?!\S)")
+_KEYWORD: Final = re.compile(r"(?<!\S)(?:never|before|then|within|after)(?!\S)")
 _NS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a"
 
@@ -59,17 +59,17 @@ def _rule(key: str, written: Any) -> OrderRule:
         found = shape.fullmatch(written.strip()) if isinstance(written, str) else None
         if found is not None:
             parts = found.groupdict()
-            _refuse_words(key, written, (parts["a"], parts["b"]))
+            _reject_keywords(key, written, (parts["a"], parts["b"]))
             within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
             a, b = parts["a"], parts["b"]
             return OrderRule(written.strip(), kind, (a, b), glob_matcher(a), glob_matcher(b), within)
     raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
 
 
-def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
+def _reject_keywords(key: str, written: str, names: tuple[str, str]) -> None:
     """Raise `ConfigError` if a name contains a keyword of rules: it is a mistake, such as `a then b within 5`."""
     for name in names:
-        found = _WORD.search(name)
+        found = _KEYWORD.search(name)
         if found is not None:
             remedy = f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern, {found[0][:-1]}?"
             raise ConfigError(f"{key}: {redacted_repr(written)} is no rule, {name!r} has the word {found[0]!r} in it; {remedy}")
@@ -124,53 +124,53 @@ class Precedence(BaseScorer):
         """Test each rule."""
         calls = trajectory.calls
         if self.concurrency == "respect":
-            place = [index for index, batch in enumerate(parallel_groups(calls)) for _ in batch]
+            group_of = [index for index, members in enumerate(parallel_groups(calls)) for _ in members]
         else:
-            place = list(range(len(calls)))
+            group_of = list(range(len(calls)))
         broken, explained = [], []
         for rule in self.rules:
-            if breaking := _breaking(rule, calls, place):
+            if breaking := _breaking_calls(rule, calls, group_of):
                 broken.append({"rule": rule.written, "calls": breaking})
                 explained.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
-        held = len(self.rules) - len(broken)
-        text = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(explained)}" if explained else "")
-        return Finding(held / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
+        kept = len(self.rules) - len(broken)
+        text = f"{kept} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(explained)}" if explained else "")
+        return Finding(kept / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
-def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int]:
+def _breaking_calls(rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int]) -> list[int]:
     """The positions of the calls that break a rule."""
     first = [position for position, call in enumerate(calls) if rule.a(call.name)]
     second = [position for position, call in enumerate(calls) if rule.b(call.name)]
     if rule.kind == "then":
-        return _unanswered(rule, calls, place, first, second)
+        return _not_followed(rule, calls, group_of, first, second)
     if not first:
         return second if rule.kind == "only after" else []
     # All three forms depend on the first `a` alone.
-    earliest = place[first[0]]
+    earliest = group_of[first[0]]
     if rule.kind == "before":
-        return [position for position in second if place[position] < earliest]
+        return [position for position in second if group_of[position] < earliest]
     if rule.kind == "only after":
-        return [position for position in second if place[position] <= earliest]
-    return [position for position in second if place[position] > earliest]
+        return [position for position in second if group_of[position] <= earliest]
+    return [position for position in second if group_of[position] > earliest]
 
 
-def _unanswered(
-    rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int], first: Sequence[int], second: Sequence[int]
+def _not_followed(
+    rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int], first: Sequence[int], second: Sequence[int]
 ) -> list[int]:
     """The positions in `first` that no call of `second` follows in time; raises `NoScore` if a needed time is unknown."""
     # Positions are in order of start, so the numbers of their groups ascend, and bisection finds the first later call.
-    places = [place[position] for position in second]
-    after = {position: bisect_right(places, place[position]) for position in first}
-    lost = [position for position in first if after[position] == len(second)]
-    if rule.within_ns is None or len(lost) == len(first):
-        return lost
-    asked = [position for position in first if after[position] < len(second)]
-    if not all(is_timed(calls[position]) for position in (*asked, *second[after[asked[0]] :])):
+    groups = [group_of[position] for position in second]
+    after = {position: bisect_right(groups, group_of[position]) for position in first}
+    unfollowed = [position for position in first if after[position] == len(second)]
+    if rule.within_ns is None or len(unfollowed) == len(first):
+        return unfollowed
+    followed = [position for position in first if after[position] < len(second)]
+    if not all(is_timed(calls[position]) for position in (*followed, *second[after[followed[0]] :])):
         raise NoScore(Skipped(f"no time recorded for a call that {rule.written!r} asks about", reason="not_recorded"))
     starts = [calls[position].start_ns or 0 for position in second]
     earliest = list(accumulate(reversed(starts), min))[::-1]  # the least start from each index on
-    late = [position for position in asked if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]
-    return sorted(lost + late)
+    too_late = [position for position in followed if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]
+    return sorted(unfollowed + too_late)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

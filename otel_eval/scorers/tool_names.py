@@ -55,9 +55,9 @@ def listed_names(names: Iterable[str]) -> list[str]:
 ENOUGH_RUNS: Final = 1000
 """Runs after which a required tool that never occurred is reported."""
 
-_LOOKS: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
-_MOST_REMEMBERED: Final = 1000
-_ALIKE: Final = 0.75
+_CHECK_AFTER: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
+_MOST_TRACKED: Final = 1000
+_LEAST_SIMILARITY: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class ToolNameCheck:
             if known is None or (self._live and known.runs >= ENOUGH_RUNS):
                 continue
             known.runs += 1
-            if len(known.seen) < _MOST_REMEMBERED:
+            if len(known.seen) < _MOST_TRACKED:
                 known.seen.update([call.name for call in trajectory.calls])
-            if self._live and known.runs in _LOOKS:
+            if self._live and known.runs in _CHECK_AFTER:
                 due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
         return due
 
@@ -141,16 +141,16 @@ def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
     found = []
     unmentioned = known.unmentioned()
     for name in known.unseen():
-        near = nearest(name, unmentioned, alike=_ALIKE)
+        near = nearest(name, unmentioned, alike=_LEAST_SIMILARITY)
         if near is None and not (never and name in known.names.required):
             continue
         known.reported.add(name)
-        remedy = f"; did you mean `{near}`?" if near else _called(known.seen)
+        remedy = f"; did you mean `{near}`?" if near else _list_called(known.seen)
         found.append(printable(f"`{name}` was never called{remedy} (evaluation {evaluation}, {plural(known.runs, 'run')})"))
     return found
 
 
-def _called(seen: set[str]) -> str:
+def _list_called(seen: set[str]) -> str:
     shown: Sequence[str] = sorted(seen)
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return f"; called were {', '.join(shown[:8])}{more}" if shown else "; no tool was called at all"

@@ -102,11 +102,11 @@ def decode_json(value: Any) -> Any:
     return value
 
 
-def _refused(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-strict_json: Final = json.JSONDecoder(parse_constant=_refused).decode
+strict_json: Final = json.JSONDecoder(parse_constant=_reject_constant).decode
 """Decode JSON text. Raises `ValueError` for NaN and infinities as well, which are not JSON."""
 
 
@@ -171,7 +171,7 @@ Records = Callable[[str], Mapping[str, Any] | None]
 
 _FILES: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where a file is a dataset
 _EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
-_KNOWN: Final = ("dataset", "key", "field", "column")
+_REFERENCE_KEYS: Final = ("dataset", "key", "field", "column")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +201,16 @@ class Reference:
         """
         value = trajectory.attributes.get(self.key, UNRECORDED)
         if self.records is None:
-            return _none(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
+            return _no_reference(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
         if value is UNRECORDED:
-            return _none(self._no("not recorded"))
+            return _no_reference(self._explain("not recorded"))
         record: Any = self.records(text_of(value))
         if record is None:
-            return _none(self._no("the dataset has no such record"))
+            return _no_reference(self._explain("the dataset has no such record"))
         if not isinstance(record, Mapping):
             raise NoScore(Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"))
         found = decode_json(record.get(self.field))
-        return _none(self._no(f"its record has no {self.field}")) if found is None else found
+        return _no_reference(self._explain(f"its record has no {self.field}")) if found is None else found
 
     def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
         """The position of the run's record in a file: `dataset` and `line`; empty if it is not in a file."""
@@ -218,7 +218,7 @@ class Reference:
         place: Mapping[str, Any] = {} if key is None or place_of is None else place_of(key)
         return place
 
-    def _no(self, why: str) -> str:
+    def _explain(self, why: str) -> str:
         # The message omits the key's value: it may be content.
         return f"no reference for key {self.key}: {why}"
 
@@ -237,13 +237,13 @@ def references_of(scorer: object) -> Iterator[Reference]:
     """
     if not isinstance(scorer, BaseScorer):  # attributes of a user's object mean something else, and may raise
         return
-    held = (getattr(scorer, name, None) for name in ("reference", "answer"))
-    yield from (each for each in held if isinstance(each, Reference))
+    candidates = (getattr(scorer, name, None) for name in ("reference", "answer"))
+    yield from (each for each in candidates if isinstance(each, Reference))
     for further in getattr(scorer, "scorers", ()):
         yield from references_of(further)
 
 
-def _none(why: str) -> Skipped:
+def _no_reference(why: str) -> Skipped:
     return Skipped(why, reason="no_reference")
 
 
@@ -264,7 +264,7 @@ def reference(key: str, value: Any) -> Reference:
         return Reference(text(key, value))
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
-    problems = unknown_keys(value, _KNOWN, f"{key}.")
+    problems = unknown_keys(value, _REFERENCE_KEYS, f"{key}.")
     problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
     words = {word: value[word] for word in ("key", "field", "column") if word in value}
     try:
@@ -273,10 +273,10 @@ def reference(key: str, value: Any) -> Reference:
         problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    return _within(key, value["dataset"], **words)
+    return _dataset_reference(key, value["dataset"], **words)
 
 
-def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
+def _dataset_reference(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
     if is_file(dataset):
         return Reference(key, import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where), field)
     if column is not None:

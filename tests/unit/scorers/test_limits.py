@@ -219,9 +219,9 @@ def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
 def test_a_pattern_has_ten_thousand_states_at_most():
     """With the first."""
     automaton = NFA()
-    assert [automaton.state() for _ in range(9_999)][-1] == 9_999
+    assert [automaton.add_state() for _ in range(9_999)][-1] == 9_999
     with pytest.raises(PatternTooLarge):
-        automaton.state()
+        automaton.add_state()
 
 
 def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
