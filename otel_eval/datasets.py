@@ -110,7 +110,7 @@ class Dataset:
         broken: number of invalid new versions.
 
     Raises:
-        InvalidDataset: the file cannot be read or holds no records.
+        InvalidDataset: the file cannot be read or is not a valid dataset.
     """
 
     def __init__(self, path: Path, column: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -127,7 +127,7 @@ class Dataset:
         """Read the file now if it changed, without waiting for the next lookup of a key.
 
         Raises:
-            InvalidDataset: it cannot be read or holds no records.
+            InvalidDataset: it cannot be read or is not a valid dataset.
         """
         self._reload()
         if self._error is not None:

@@ -287,7 +287,7 @@ _VALUE_STEPS: Final = 4
 
 
 class TooLarge(Exception):
-    """The evaluation of a trace would take more steps than it may."""
+    """The evaluation of a trace would take more steps than are allowed."""
 
 
 class Steps:

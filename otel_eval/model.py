@@ -277,7 +277,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A result that is still to come because its scorer is asynchronous.
+    """A result that is not available yet because its scorer is asynchronous.
 
     Attributes:
         template: the result, with a placeholder as outcome.

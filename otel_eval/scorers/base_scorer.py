@@ -207,7 +207,7 @@ class BaseScorer:
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _requires: Requirements = field(init=False, repr=False, compare=False)
     _keeps_all: bool = field(init=False, repr=False, compare=False)  # `select_calls` removes no call
-    _needs_failures: bool = field(init=False, repr=False, compare=False)  # of each call it must be known
+    _needs_failures: bool = field(init=False, repr=False, compare=False)  # by `_requires` or `failed_calls`
     _least: float | None = field(init=False, repr=False, compare=False)  # `applied_threshold`, computed once
 
     def __post_init__(self) -> None:
@@ -302,7 +302,7 @@ class BaseScorer:
         return self._skip_unknown_failures(trajectory) if self._needs_failures else None
 
     def _skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
-        """The outcome of a run with a call that may have failed or not; None if this is known of every call."""
+        """The outcome of a run with a call of which it is unknown whether it failed; None if there is no such call."""
         for position, call in enumerate(trajectory.calls):
             # A scorer of spans removes the spans of failed calls; a call read from messages has no span.
             if call.failure_unknown and (self.reads_calls or call.span_id) and (self.keeps is None or self.keeps(call.name)):
