@@ -20,21 +20,21 @@ from otel_eval.watched_files import Stamp, file_stamp, read_small_file
 
 Record = Mapping[str, Any]
 LIMIT: Final = 64 * 2**20
-"""Bytes that a file may have: all of it is held in memory."""
+"""The greatest size of a file in bytes; all of it is kept in memory."""
 
 
 class InvalidDataset(Exception):
-    """A file that holds no records; the message continues `path: ` and quotes no value."""
+    """A file is not a valid dataset. The message is written after `path: ` and quotes no value."""
 
 
 def parse_records(raw: bytes, suffix: str, column: str) -> dict[str, tuple[int, Record]]:
-    """The records of a file by the text of their column, each with its line.
+    """Parse the records of a file: key, the text of `column`, → line and record.
 
     Args:
-        suffix: one of `FORMATS`.
+        suffix: the suffix of the file's name, one of `FORMATS`.
 
     Raises:
-        InvalidDataset: the bytes are none of that, a record has no key, or two have the same.
+        InvalidDataset: the content is not in this format, a record has no key, or two records have the same key.
 
     >>> parse_records(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
     {'7': (1, {'id': 7, 'expected': ['search']})}
@@ -70,7 +70,7 @@ def _json_lines(text: str, column: str) -> Iterator[tuple[int, Record]]:
 
 
 def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
-    """Rows of CSV. An empty cell is a missing field."""
+    """Yield line and row of CSV text. An empty cell is a missing field."""
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         columns = rows.fieldnames or ()
@@ -88,29 +88,29 @@ def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
 
 _Parser = Callable[[str, str], Iterator[tuple[int, Record]]]
 FORMATS: Final[Mapping[str, _Parser]] = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv}
-"""By the end of a file's name."""
+"""The parsers of files, by the suffix of their names."""
 
 
 _log = logging.getLogger("otel_eval")
 
-_LOOK_S: Final = 1.0
+_CHECK_INTERVAL_S: Final = 1.0
 _NO_RECORD: Final = (0, None)
 
 
 class Dataset:
-    """Records by key.
+    """The records of a file by key; the file is read again when it changes.
 
     Args:
-        path: of a file whose name ends as one of `FORMATS`.
-        column: holds the keys.
-        clock: seconds that only rise.
+        path: a file whose suffix is one of `FORMATS`.
+        column: the column with the keys.
+        clock: returns monotonic time in seconds.
 
     Attributes:
-        changes: new versions that were taken.
-        broken: new versions that were not.
+        changes: number of valid new versions that were read.
+        broken: number of invalid new versions.
 
     Raises:
-        InvalidDataset: the file cannot be read or holds no records.
+        InvalidDataset: the file cannot be read or is not a valid dataset.
     """
 
     def __init__(self, path: Path, column: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -119,31 +119,31 @@ class Dataset:
         self._records: dict[str, tuple[int, Record]] = {}
         self._stamp: Stamp | None = None
         self._error: InvalidDataset | None = None
-        self._next = 0.0
+        self._next_check = 0.0
         self.changes = self.broken = 0
         self.check()
 
     def check(self) -> None:
-        """Look at the file now, as it is before it is relied on.
+        """Read the file now if it changed, without waiting for the next lookup of a key.
 
         Raises:
-            InvalidDataset: it cannot be read or holds no records.
+            InvalidDataset: it cannot be read or is not a valid dataset.
         """
-        self._look()
+        self._reload()
         if self._error is not None:
             raise self._error
 
     def __call__(self, key: str) -> Record | None:
         """The record of a key, or None."""
-        if self._clock() >= self._next:
+        if self._clock() >= self._next_check:
             before = self._stamp
-            self._look()
+            self._reload()
             if self._stamp != before:
                 self._count_and_log()
         return self._records.get(key, _NO_RECORD)[1]
 
     def place_of(self, key: str) -> Mapping[str, Any]:
-        """The file's name and the line of the record of a key."""
+        """The file's name and the line of the record with a key."""
         return {"dataset": self.path.name, "line": self.line_of(key)}
 
     def line_of(self, key: str) -> int:
@@ -158,12 +158,12 @@ class Dataset:
         """Every column that some record has."""
         return {name for _, record in self._records.values() for name in record}
 
-    def _look(self) -> None:
-        self._next = self._clock() + _LOOK_S
+    def _reload(self) -> None:
+        self._next_check = self._clock() + _CHECK_INTERVAL_S
         stamp = file_stamp(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):
             return
-        # Noted before the file is read: if it changes meanwhile, the next look sees another stamp and reads it again.
+        # Set before the file is read: if it changes meanwhile, the next check sees another stamp and reads it again.
         self._stamp = stamp
         try:
             raw = read_small_file(

@@ -1,4 +1,4 @@
-"""Evaluations: scorers, and the conditions that decide which runs they are for."""
+"""Evaluations: scorers, and the conditions that decide which runs they apply to."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from otel_eval.scorers.values import text_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs an evaluation is for; everything given must hold.
+    """Which runs an evaluation applies to; all conditions must hold.
 
     Attributes:
-        service, agent, span: case-sensitive globs over the service's, the agent's and the run's span's name.
-        runs: "outermost", or "all" for runs inside runs as well.
+        service, agent, span: case-sensitive globs over the names of the service, of the agent and of the run's span.
+        runs: "outermost", or "all" for runs inside other runs as well.
         attributes: attribute of the run's span, its resource or its scope → value, text values as globs.
     """
 
@@ -31,10 +31,10 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerSet:
-    """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id).
+    """Scorers, the runs they apply to, and the share of traces that is scored (chosen by trace id).
 
     Attributes:
-        at_once, later: the scorers that return an outcome when they are called, and those that are waited for.
+        at_once, later: the scorers that return an outcome when they are called, and the asynchronous ones, which are awaited.
     """
 
     name: str
@@ -56,7 +56,7 @@ class FailedCondition:
 
     Attributes:
         condition: its key in the configuration, such as `match.agent`.
-        wanted: what the configuration asks for.
+        wanted: what the configuration requires.
         actual: what the run has; `UNRECORDED` for an attribute that it does not have.
     """
 
@@ -77,7 +77,7 @@ class Matcher:
         ]
         self._outermost: Final = match.runs == "outermost"
         self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
-        self._looks: Final = bool(self._names or self._attributes)  # at more of a run than whether it is an outermost one
+        self._has_conditions: Final = bool(self._names or self._attributes)  # conditions beside `outermost` and the sample
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
@@ -85,10 +85,10 @@ class Matcher:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
         if draw >= self._sample or (self._outermost and not trajectory.outermost):
             return False
-        return not self._looks or next(self.failed(trajectory, draw), None) is None
+        return not self._has_conditions or next(self.failed(trajectory, draw), None) is None
 
     def may_apply(self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]) -> bool:
-        """Whether a run can meet every condition, of whose own span these names and the attributes are known."""
+        """Whether a run with these names and attributes can meet every condition; names that are not in `known` may match."""
         fitting = draw < self._sample and all(fits(known[name]) for name, fits in self._names if name in known)
         return fitting and all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
 
@@ -113,7 +113,7 @@ _KEYS: Final = {"name": "span"}  # the field of a run → the key of `match`
 
 
 def is_awaited(scorer: Scorer) -> bool:
-    """Whether the scorer's result comes later, from its `evaluate`."""
+    """Whether a scorer is asynchronous, so that its outcome is awaited from `evaluate`."""
     return bool(getattr(scorer, "asynchronous", False))
 
 

@@ -23,7 +23,7 @@ def glob(pattern: str) -> re.Pattern[str]:
 
 def _expression(pattern: str) -> str:
     """The regular expression of one alternative."""
-    # Behind the last `*` only the end of the text follows, so it may backtrack: that takes linear time. The others are atomic,
+    # Only the end of the text follows the last `*`, so it may backtrack: that takes linear time. The others are atomic groups,
     # since two that backtrack into one another take quadratic time.
     first, *others = map(re.escape, pattern.split("*"))
     middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
@@ -66,10 +66,10 @@ def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
         return False
     at = len(first)
     for part in middle:
-        # The first place is as good as any other: it leaves the most text for the parts that follow.
+        # The first occurrence is the best one: it leaves the most text for the parts that follow.
         found = text.find(part, at)
         if found < 0:
             return False
         at = found + len(part)
-    # The end matched already; it must not share text with the part before.
+    # The end matched already; it must not overlap the part before it.
     return at <= len(text) - len(last)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
 
 LONG_TEXT: Final = 64
-"""More bytes than the names by which instrumentations distinguish their spans; the extension has the same number."""
+"""A length in bytes that exceeds all names by which instrumentations distinguish spans; the C extension has the same number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,11 @@ class Wanted:
     """Which attributes to decode: exact keys, and prefixes of flattened families such as `llm.output_messages.`.
 
     Attributes:
-        keys, prefixes: these.
-        presence: those of the keys of which it matters only whether they hold anything: a fingerprint leaves their texts out.
-        short: a fingerprint leaves out every text of more than `LONG_TEXT` bytes: it is equal for spans with any.
-        named: a fingerprint holds the span's name, too.
+        keys: exact keys.
+        prefixes: prefixes of keys.
+        presence: keys of which only matters whether they have a value: a fingerprint omits their texts.
+        short: whether a fingerprint omits texts of more than `LONG_TEXT` bytes, so that it does not depend on them.
+        named: whether a fingerprint includes the span's name.
     """
 
     keys: frozenset[str]
@@ -33,7 +34,7 @@ class Wanted:
     presence: frozenset[str] = frozenset()
     short: bool = False
     named: bool = False
-    # The same as UTF-8, for sources that look at raw bytes.
+    # The keys and prefixes as UTF-8, for sources that compare raw bytes.
     raw_keys: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
     raw_prefixes: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())
     raw_presence: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
@@ -55,18 +56,18 @@ class SpanEvent:
 
 
 class SpanReader(Protocol):
-    """One span, readable. Values are plain JSON-like Python values (bytes become base64 text, tuples lists)."""
+    """Reads one span. Values are plain JSON-like Python values (bytes become base64 text, tuples lists)."""
 
     @property
     def name(self) -> str: ...
     @property
     def span_kind(self) -> int:
-        """OTLP's number: 0 unspecified, 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
+        """The number in OTLP: 0 unspecified, 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
         ...
 
     @property
     def parent_is_remote(self) -> bool | None:
-        """Whether the parent is in another process, by the span's flags; None if they do not show it."""
+        """Whether the parent is in another process, by the span's flags; None if the flags do not record it."""
         ...
 
     @property
@@ -91,7 +92,7 @@ class SpanReader(Protocol):
 
 
 class Deployment(NamedTuple):
-    """Of which version a service is, and where it runs; each "" if its resource does not say.
+    """The version of a service and the environment it runs in; each "" if its resource does not have it.
 
     Source: `service.version` and `deployment.environment.name` (until 1.27 `deployment.environment`) of the OpenTelemetry
     semantic conventions for resources.
@@ -102,7 +103,7 @@ class Deployment(NamedTuple):
 
     @classmethod
     def of(cls, resource: Mapping[str, Any]) -> Deployment:
-        """Read the attributes of a resource."""
+        """Read version and environment from the attributes of a resource."""
         found = [_text(resource.get(key)) for key in _DEPLOYMENT]
         return cls(found[0], found[1] or found[2])
 
@@ -127,7 +128,7 @@ class ResourceScope(Protocol):
 
     @property
     def deployment(self) -> Deployment:
-        """The service's version and environment, as the resource has it."""
+        """The service's version and environment in the resource."""
         ...
 
     @property
@@ -154,7 +155,7 @@ Frame = tuple[bytes, Any, ResourceScope]
 
 
 SpanFrame = tuple[bytes, bytes, Frame, int]
-"""A span on its way into assembly: trace id, span id, frame, and about the bytes that it holds."""
+"""A span for assembly: trace id, span id, frame, and its approximate size in bytes."""
 
 
 class LogReader(Protocol):
@@ -167,17 +168,17 @@ LogFrame = tuple[Any, LogReader]
 
 
 JoinedLog = tuple[bytes, bytes, LogFrame, int]
-"""A log record on its way into assembly: trace id and id of its span, frame, and about the bytes that it holds."""
+"""A log record for assembly: trace id and id of its span, frame, and its approximate size in bytes."""
 
 
 class LastEvaluation(NamedTuple):
     """The last evaluation of a run.
 
     Attributes:
-        revision: the one that was reported; negative if the run was put off since, because spans that are missing may still
+        revision: the revision that was reported; negative if the run has been deferred since, because missing spans may still
             arrive: -1 if nothing was reported before, -2 if revision 0 was, and so on.
         incomplete: why it could not be scored, "" if it could.
-        outermost: whether it was a run inside no other.
+        outermost: whether the run was not inside another run.
     """
 
     revision: int
@@ -186,11 +187,11 @@ class LastEvaluation(NamedTuple):
 
 
 NO_RUN: Final = b""
-"""The key of the last evaluation of a trace of which no result was reported, in the place of a run's span id."""
+"""The key, instead of a run's span id, of the last evaluation of a trace without a reported result."""
 
 
 MOST_CRASHES: Final = 2
-"""Of the process during the evaluation of one trace, before it fails without another attempt."""
+"""After this many crashes of the process during the evaluation of a trace, the evaluation fails without another attempt."""
 
 
 class Crashes(NamedTuple):
@@ -213,12 +214,12 @@ class Part(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What was evaluated of a trace before and is not among its frames.
+    """What is known of spans that were evaluated before and are not among the frames of their trace.
 
     Attributes:
-        parents: ids of parents that had not arrived, of trees that were evaluated.
-        lost: those of them that spans were below which are no longer known.
-        runs: runs of which only the own span is known, and the missing parents that they hang from.
+        parents: ids of the missing parents of trees that were evaluated.
+        lost: the ids in `parents` that had descendants which are no longer known.
+        runs: span id of each run of which only its own span is known → id of the missing parent of that span.
     """
 
     parents: frozenset[bytes]
@@ -232,15 +233,15 @@ class ClosedTrace:
 
     Attributes:
         trace_id: 16 bytes.
-        frames: span id (8 bytes) → frame; empty if only log records of the trace came.
+        frames: span id (8 bytes) → frame; empty if only log records of the trace arrived.
         logs: span id → log records joined to it, in order of arrival.
         reason: why it was closed.
         cut: "" or the limit that dropped spans of this trace.
         changed: None the first time; later the ids of spans that are new or replaced since the last closing.
         last_evaluations: run's span id → its last evaluation; the engine writes it, the buffer keeps it while the trace is kept.
-        part: the runs to evaluate, if not all; other frames show only whether something of these is missing.
-        released: what was evaluated before and is not in `frames`.
-        evidence: of all spans of the trace that were ever known, if some of them are not in `frames`.
+        part: the runs to evaluate, or None for all; other frames only show whether spans of these runs are missing.
+        released: what was evaluated before and is not in `frames`, or None.
+        evidence: evidence of all spans of the trace that were ever known, if some of them are not in `frames`.
     """
 
     trace_id: bytes
@@ -259,11 +260,11 @@ class ClosedTrace:
 class Scorer(Protocol):
     """Scores one trajectory. Equal trajectories give equal outcomes.
 
-    `needs` names what must be read for it beyond names, times and errors of the calls:
+    `needs` names what the scorer reads beyond names, times and errors of the calls:
     any of "arguments", "results", "content" (the run's input and output), "spans", "tokens" (their sums).
 
-    A scorer that waits for an external response has a true `asynchronous` and `async evaluate(trajectory)` as well: it is asked
-    beside the others and its result comes later. Such a scorer may have a `sample`, the share of traces it is asked about.
+    A scorer that awaits an external response also has a true `asynchronous` and `async evaluate(trajectory)`: it runs beside the
+    others, and its result follows later. Such a scorer may have a `sample`, the share of traces that it scores.
     """
 
     @property
@@ -282,17 +283,17 @@ STEP_LIMIT: Final = 20_000_000
 """Steps that the evaluation of one trace may take, about 0.1 µs each; see docs/reference/scorers.md."""
 TOO_LARGE: Final = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
 _CHARACTERS: Final = 32  # read in one step; values in the text cost more than its characters
-_OF_A_VALUE: Final = 4
+_VALUE_STEPS: Final = 4
 
 
 class TooLarge(Exception):
-    """The evaluation of a trace would take more steps than it may."""
+    """The evaluation of a trace would take more steps than are allowed."""
 
 
 class Steps:
-    """The steps that are left for the evaluation of one trace; the same trace always takes the same.
+    """The remaining steps of the evaluation of one trace; the same trace always takes the same number.
 
-    Time does not count: it depends on the load, and a trace would be scored on one machine and skipped on another.
+    Time is not measured: it depends on the load, and a trace would be scored on one machine and skipped on another.
     """
 
     __slots__ = ("left",)
@@ -304,19 +305,19 @@ class Steps:
         """Count steps before they are taken.
 
         Raises:
-            TooLarge: there are fewer left, now or at an earlier call.
+            TooLarge: fewer steps are left, now or at an earlier call.
         """
         self.left -= count
         if self.left < 0:
             raise TooLarge(TOO_LARGE)
 
     def allow(self, count: int) -> bool:
-        """Whether so many are left."""
+        """Whether `count` steps are left."""
         return count <= self.left
 
 
 def all_but(marks: bytes) -> bytes:
-    """The bytes to delete from a text so that only these characters are left: faster than counting each of them."""
+    """The bytes to delete from a text so that only `marks` remain: faster than counting each of them."""
     return bytes(set(range(256)).difference(marks))
 
 
@@ -325,12 +326,12 @@ _NOT_VALUES: Final = all_but(b",{[")
 
 def steps_of_text(text: str) -> int:
     """The steps of reading JSON: its characters, and the values in lists and objects."""
-    return len(text) // _CHARACTERS + _OF_A_VALUE * (1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES)))
+    return len(text) // _CHARACTERS + _VALUE_STEPS * (1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES)))
 
 
 def steps_of(value: Any) -> int:
     """The steps of reading a value that may be text."""
-    return steps_of_text(value) if isinstance(value, str) else _OF_A_VALUE
+    return steps_of_text(value) if isinstance(value, str) else _VALUE_STEPS
 
 
 _T = TypeVar("_T")
@@ -340,17 +341,17 @@ def constructor(cls: type[_T]) -> Callable[..., _T]:
     """A function that makes instances of a frozen dataclass with slots from the values of all its fields in their order.
 
     The `__init__` of a frozen dataclass sets each field through `object.__setattr__`, which takes nine times as long. Here an
-    object of a twin class with the same slots is filled and then becomes one of the class. For the few classes of which each
-    trace makes many; `__post_init__` is not called.
+    object of a twin class with the same slots is filled and then becomes one of the class. It is for the few
+    classes of which each trace creates many instances; `__post_init__` is not called.
     """
-    names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # only dataclasses come here
+    names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # only for dataclasses
     return _compiled(cls, names, {name: name for name in names})
 
 
 def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
     """A function that copies an instance, its first argument, with these fields changed, as `dataclasses.replace` does."""
-    held = {each.name: f"made_of.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
-    return _compiled(cls, ["made_of", *changed], held | {name: name for name in changed})
+    values = {each.name: f"original.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
+    return _compiled(cls, ["original", *changed], values | {name: name for name in changed})
 
 
 def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
@@ -360,5 +361,5 @@ def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> C
     scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
     # Generated source, as `dataclasses` does it: a loop over the fields would cost as much as what it replaces.
     exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
-    made: Callable[..., _T] = scope["make"]
-    return made
+    function: Callable[..., _T] = scope["make"]
+    return function

@@ -1,7 +1,7 @@
-"""The nouns: tool calls, trajectories, outcomes and results.
+"""The data model: tool calls, trajectories, outcomes, results and reports.
 
-Everything here is frozen and holds plain Python values.
-Times are Unix nanoseconds as the spans gave them; ids are lower-case hexadecimal text.
+The classes are frozen and contain plain Python values.
+Times are Unix nanoseconds as recorded in the spans; ids are lower-case hexadecimal text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNRECORDED: Final = Unrecorded.UNRECORDED
 
 
 class Unnamed(dict[str, Any]):
-    """Arguments of which a bare value was recorded and no name: ``{"__value__": value}``.
+    """Arguments that were recorded as a bare value, without a name for it: ``{"__value__": value}``.
 
     They equal the same mapping, and are never compared with arguments that have names.
     """
@@ -44,10 +44,10 @@ class Kind(StrEnum):
 
 
 class Completeness(StrEnum):
-    """Why a trace was closed; travels with each of its scores.
+    """Why a trace was closed; exported with each of its scores.
 
-    `joined` is no reason to close a trace: it stands for `complete` or `remote_parent` where the run may have begun before the
-    evaluator took over its input, so that some of its spans may have gone to another evaluator before.
+    `joined` is not a reason to close a trace: it replaces `complete` or `remote_parent` where the run may have begun before the
+    evaluator received its input, so that some of its spans may have gone to another evaluator.
     """
 
     COMPLETE = "complete"
@@ -61,7 +61,7 @@ class Completeness(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Completeness | None:
-        """The former name of `remote_parent`, which results that were stored before may have."""
+        """Accept `orphaned`, the former name of `remote_parent`, which stored results may have."""
         return cls.REMOTE_PARENT if value == "orphaned" else None
 
 
@@ -75,7 +75,7 @@ class ToolError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One real call of a tool, whatever number of spans describe it.
+    """One call of a tool, however many spans describe it.
 
     Attributes:
         name: the tool's name, exactly as recorded.
@@ -86,9 +86,9 @@ class ToolCall:
         call_id: the model's id of the call, or "".
         span_id: hex id of the outermost span that describes the call, or "".
         start_ns, end_ns: Unix nanoseconds, or None where no time was recorded.
-        enclosing: span ids of the calls this one was made within, outermost first.
-        agent_path: names of the agents from the run down to the one that made the call.
-        failure_unknown: no error was recorded, but one might show in the result, which was not recorded either.
+        enclosing: span ids of the calls inside which this one was made, outermost first.
+        agent_path: names of the agents from that of the run to the one that made the call.
+        failure_unknown: whether no error was recorded, but the result, which was not recorded either, might show one.
     """
 
     name: str
@@ -105,13 +105,13 @@ class ToolCall:
 
     @property
     def timed(self) -> bool:
-        """Whether both ends were recorded."""
+        """Whether start and end were recorded."""
         return self.start_ns is not None and self.end_ns is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SpanRef:
-    """A span of a run by name and time: what `of: spans` scorers look at."""
+    """Name and time of a span of a run, for scorers with `of: spans`."""
 
     name: str
     start_ns: int
@@ -129,12 +129,12 @@ class Trajectory:
         trace_id, span_id: hex ids of the trace and of the run's own span.
         agent, name, service: the agent's name, the name of the run's span, the service that ran it ("" unknown).
         service_version, environment: `service.version` and `deployment.environment.name` of that service, or "".
-        start_ns, end_ns: the run's own span, or None.
-        model_calls: model spans of the run; input_tokens, output_tokens: their sums, or None; read only
-            where a scorer asks for them.
-        input, output: what the run was asked and what it answered, or `UNRECORDED`.
-        spans: every span of the run in order of time, filled only where a scorer asks for it.
-        attributes: the span, resource or scope attributes that the configuration asked for.
+        start_ns, end_ns: times of the run's own span, or None.
+        model_calls: number of model spans of the run.
+        input_tokens, output_tokens: sums over the model calls, or None; read only if a scorer needs them.
+        input, output: the input and the answer of the run, or `UNRECORDED`.
+        spans: every span of the run in order of time; empty unless a scorer needs them.
+        attributes: the span, resource or scope attributes that the configuration names.
         conversation_id: the session the run belongs to, or "".
         completeness: why the trace was closed.
         incomplete: "" or the evidence that is missing: then every scorer skips the run.
@@ -175,12 +175,12 @@ class Trajectory:
 
     @property
     def ended_ns(self) -> int | None:
-        """When the run was over, which is not before it began; None if no time was recorded."""
+        """When the run ended, never before its start; None if no time was recorded."""
         return max(self.start_ns or 0, self.end_ns or 0, self.last_end_ns or 0) or None
 
 
 def elapsed_ns(timed: ToolCall | Trajectory) -> int | None:
-    """How long it took; None if that was not recorded: spans without times have 0 for both, and clocks may go back."""
+    """The duration in nanoseconds; None if a time was not recorded (a span then has 0) or the end is before the start."""
     start, end = timed.start_ns, timed.end_ns
     return None if start is None or not end or end < start else end - start
 
@@ -224,7 +224,7 @@ class Skipped:
     """No score, because it is unknown or does not apply. Unknown is never zero, and never a pass.
 
     Attributes:
-        text: why, for people.
+        text: why, as a sentence for people.
         details: the scorer's documented details (JSON).
         reason: why, in one word; see `SkipReason`.
     """
@@ -247,8 +247,8 @@ class Failed:
         error_type: the class name of an exception, or a word such as `timeout`.
         message: may quote content and stays in the process.
         details: JSON.
-        place: file and line of a user's scorer that raised, or what it returned that is no outcome, else ""; without content,
-            stays in the process.
+        place: file and line of a user's scorer that raised, or what is wrong with the value it returned, else ""; without
+            content, stays in the process.
     """
 
     error_type: str
@@ -268,7 +268,7 @@ class Result:
         evaluation, scorer: their names in the configuration; `type`, `version`: the scorer's own.
         revision: 0 for the first scoring of a run, n+1 each time late spans changed it.
         result_id: 32 hex digits, the same for the same run, evaluation, scorer and revision.
-        threshold: the least value that passes, in [0, 1]; None where something else decides (`time_cost` without a
+        threshold: the least value that passes, in [0, 1]; None if the value does not decide (`time_cost` without a
             threshold passes within its budget; a user's scorer may decide by itself).
     """
 
@@ -284,10 +284,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A result that is still to come because its scorer is asynchronous.
+    """A result that is not available yet because its scorer is asynchronous.
 
     Attributes:
-        template: the result, with any outcome.
+        template: the result, with a placeholder as outcome.
         evaluate: what to await for the outcome.
     """
 
@@ -300,17 +300,17 @@ class Pending:
         return self.template.result_id
 
     def result(self, outcome: Outcome) -> Result:
-        """The result, once there is an outcome."""
+        """The result with its outcome."""
         return replace(self.template, outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Which spans of its trace a result was made from, so that evaluators of one trace can be compared.
+    """Which spans of its trace a result was computed from, so that evaluators of one trace can be compared.
 
     Attributes:
-        spans: how many were known.
-        digest: 16 hex digits: the sum modulo 2**64 of the 64-bit blake2b of their ids.
+        spans: number of spans that were known.
+        digest: 16 hex digits, the sum modulo 2**64 of the 64-bit blake2b of their ids.
     """
 
     spans: int
@@ -337,7 +337,7 @@ class Stamp:
     Attributes:
         evaluator: the id of the evaluating process, or of its storage; "" for stored traces.
         at_ns: Unix nanoseconds, or None.
-        since_ns: Unix nanoseconds since when the evaluator takes all spans that it will ever get; 0: always.
+        since_ns: Unix nanoseconds since when all spans of its input reach this evaluator; 0: always.
     """
 
     evaluator: str = ""
@@ -350,13 +350,13 @@ class Report:
     """The results of one evaluation of one run, with the run itself.
 
     Attributes:
-        results: those there are; none, if all are still to come.
-        pending: those that come later, each in a report of its own.
-        late: whether an earlier report announced these results, with the run itself.
-        attributes: those attributes of the run that are exported with its results.
-        evidence: the spans that were known of the trace; None where that was not kept.
+        results: the results that are available; empty if all are pending.
+        pending: the results that follow, each in a report of its own.
+        late: whether an earlier report of the run had these results as pending.
+        attributes: the attributes of the run that are exported with its results.
+        evidence: which spans of the trace were known; None if that was not kept.
         stamp: who evaluated the run, and when. Reports are compared without it.
-        no_run: set where the trace has no result: then nothing but the trace's id is known of the run.
+        no_run: set if the trace has no result; then the trajectory has only the id of the trace.
     """
 
     trajectory: Trajectory

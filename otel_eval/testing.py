@@ -1,6 +1,6 @@
-"""Trajectories built by hand.
+"""Build trajectories by hand, to test scorers.
 
-Public: users test their own scorers with it.
+This module is public API: users test their own scorers with it.
 
 >>> from otel_eval.testing import call, trajectory
 >>> trajectory(call("search", arguments={"q": "x"}), call("open")).calls[1].name
@@ -27,15 +27,15 @@ def call(
     span_id: str = "",
     enclosing: Sequence[str] = (),
 ) -> ToolCall:
-    """A tool call. What is left out was not recorded.
+    """Build a tool call; a value that is left out was not recorded.
 
     Args:
         name: the tool's name.
         arguments, result: JSON values.
-        error: None or False, True, a message, an exception, or a `ToolError`.
+        error: None or False, True, a message, an exception, a mapping with `type` and `message`, or a `ToolError`.
         start_ns, end_ns: Unix nanoseconds.
         call_id, span_id: ids, where a test needs them.
-        enclosing: span ids of the calls this one was made within.
+        enclosing: span ids of the calls inside which this one was made, outermost first.
     """
     return ToolCall(
         name=name,
@@ -62,9 +62,9 @@ def _error(error: Any) -> ToolError | None:
     return ToolError("_OTHER", "" if error is True else str(error))
 
 
-def trajectory(*calls: ToolCall, **facts: Any) -> Trajectory:
-    """A trajectory of the calls, ordered by start if every call has one; `facts` are further fields of `Trajectory`."""
+def trajectory(*calls: ToolCall, **fields: Any) -> Trajectory:
+    """Build a trajectory of the calls, ordered by time if each has a start; `fields` are the other fields of `Trajectory`."""
     if calls and all(each.start_ns is not None for each in calls):
         # The order that trajectories of real spans have: by start, end and span id.
         calls = tuple(sorted(calls, key=lambda c: (c.start_ns, c.end_ns if c.end_ns is not None else c.start_ns, c.span_id)))
-    return Trajectory(calls=tuple(calls), **facts)
+    return Trajectory(calls=tuple(calls), **fields)

@@ -1,6 +1,6 @@
-"""What every scorer shares: parameters, reasons to skip, `strict` and `threshold`; and checks of the outcomes of users' scorers.
+"""The base of all scorers (common parameters, reasons to skip, `strict`, `threshold`), and checks of outcomes of users' scorers.
 
-One outcome that cannot be written as JSON would cost the other results of its report.
+A single outcome that cannot be written as JSON would prevent the export of all results of its report.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _REASONS: Final = get_args(SkipReason)
 
 
 def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
-    """What was returned, if it is a sound outcome.
+    """Return a valid outcome unchanged, and for anything else a `Failed` that describes the problem.
 
     Args:
-        who: whose it is, for the message.
+        who: the subject of the message.
 
     >>> checked_outcome(Scored(7, True)).message
     'the scorer returned the value 7, not a number in [0, 1]'
@@ -38,7 +38,7 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
         return wrong_return("TypeError", f"{who} returned {type(returned).__name__}, not an outcome")
     if isinstance(returned, Scored) and not in_range(returned.value):
         return wrong_return("ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]")
-    what = _wrong_part(returned, texts)
+    what = _invalid_part(returned, texts)
     if what is not None:
         return wrong_return("TypeError", f"{who} returned {what}")
     outcome: Outcome = returned
@@ -46,41 +46,41 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
 
 
 def wrong_return(error_type: str, message: str) -> Failed:
-    """The outcome of a scorer that returned what is none; the message says what, without content."""
+    """The outcome of a scorer that returned an invalid value; the message describes the value without content."""
     return Failed(error_type, message, place=message)
 
 
 def in_range(value: Any) -> bool:
-    """Whether it is a number from 0 to 1."""
+    """Whether a value is a number from 0 to 1."""
     return isinstance(value, int | float) and 0 <= value <= 1
 
 
-def _wrong_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
-    passed = getattr(outcome, "passed", True)  # only a score has it
+def _invalid_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
+    passed = getattr(outcome, "passed", True)  # only `Scored` has it
     if not isinstance(passed, bool):
         return f"a {type(passed).__name__} as passed, not a bool"
     for key in texts:
         text = getattr(outcome, key)
         if not isinstance(text, str):
             return f"a {type(text).__name__} as {key}, not a text"
-    if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:  # it is a label of metrics
+    if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:  # reasons are labels of metrics
         return f"a reason that is not one of {', '.join(_REASONS)}"
-    return _wrong_details(outcome.details)
+    return _invalid_details(outcome.details)
 
 
-def _wrong_details(details: Any) -> str | None:
-    """What of the details cannot be written as JSON, without its value."""
+def _invalid_details(details: Any) -> str | None:
+    """Describe the part of the details that cannot be written as JSON, without its value; None if there is none."""
     if not isinstance(details, Mapping):
         return f"a {type(details).__name__} as details, not a mapping"
     try:
         json.dumps(dict(details), allow_nan=False)
-    except Exception as error:  # noqa: BLE001 - whatever its parts do when they are looked at
-        return f"details that are not JSON ({type(error).__name__}{_where(details)}); use texts, numbers, lists and mappings"
+    except Exception as error:  # noqa: BLE001 - a user's object may raise anything
+        return f"details that are not JSON ({type(error).__name__}{_in_key(details)}); use texts, numbers, lists and mappings"
     return None
 
 
-def _where(details: Mapping[Any, Any]) -> str:
-    """The first key whose value cannot be written, and the type of that value."""
+def _in_key(details: Mapping[Any, Any]) -> str:
+    """The first key whose value cannot be written as JSON, and the type of that value; "" if each value can."""
     for key, value in details.items():
         try:
             json.dumps({key: value}, allow_nan=False)
@@ -90,10 +90,10 @@ def _where(details: Mapping[Any, Any]) -> str:
 
 
 class NoScore(Exception):
-    """Ends a scorer without a score; every scorer's frame makes the outcome of it.
+    """Raised by a scorer that cannot give a score; its caller returns `outcome` instead.
 
     Attributes:
-        outcome: why there is none.
+        outcome: why there is no score.
     """
 
     def __init__(self, outcome: Skipped | Failed) -> None:
@@ -102,19 +102,19 @@ class NoScore(Exception):
 
 
 def prefixed(outcome: Skipped | Failed, where: str, details: Mapping[str, Any]) -> Skipped | Failed:
-    """The outcome of a part as that of the whole: where it comes from stands before its text; the details are the whole's."""
+    """Return the outcome of a part of a scorer as that of the scorer: with `where` before its text, and the given details."""
     if isinstance(outcome, Skipped):
         return Skipped(f"{where}{outcome.text}", details, outcome.reason)
     return replace(outcome, message=f"{where}{outcome.message}", details=details)
 
 
 def too_large(why: str) -> Skipped:
-    """The outcome where the evaluation of a trace takes more steps than it may."""
+    """The outcome if the evaluation of a trace would take more steps than are allowed."""
     return Skipped(f"too large: {why}", reason="too_large")
 
 
 def failed_from(error: BaseException) -> Failed:
-    """The outcome of a scorer that raised: the type of the error, and where in the user's code it came from."""
+    """The outcome of a scorer that raised: the type of the error, and the line of the user's code that raised it."""
     return Failed(type(error).__name__, str(error), place=user_code_location(error))
 
 
@@ -123,7 +123,7 @@ _MACHINERY: Final = "<frozen importlib"
 
 
 def user_code_location(error: BaseException) -> str:
-    """`file:line` of the innermost frame in the file that we called into; "" if the error is not from a user's code.
+    """`file:line` of the innermost frame in the file that this package called; "" if the error is not from a user's code.
 
     The innermost frame of all may be in a library; the line that called it is more useful.
     """
@@ -132,7 +132,7 @@ def user_code_location(error: BaseException) -> str:
 
 
 def describe_import_error(error: BaseException) -> str:
-    """The type of an error while a module was imported, the module that is missing, and the line that is to blame."""
+    """Describe an error raised by an import: its type, the missing module if there is one, and the line that failed."""
     kind = type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{kind}, line {error.lineno} of {error.filename}"
@@ -142,7 +142,7 @@ def describe_import_error(error: BaseException) -> str:
     frames = _frames(error)
     place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
     raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)][-1:]
-    refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""  # by `@scorer`, for instance
+    refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""  # for instance by `@scorer`
     return f"{kind}{missing}{place}{refused}"
 
 
@@ -153,10 +153,10 @@ def _frames(error: BaseException) -> list[tuple[str, int]]:
 
 
 _new_scored: Final = constructor(Scored)
-_SLACK: Final = 1e-9  # what sums of weights may be off by
+_ROUNDING: Final = 1e-9  # rounding error of sums of weights
 
 
-@dataclass(slots=True)  # not frozen: each run makes some, at a third of the cost
+@dataclass(slots=True)  # not frozen: created for each run, at a third of the cost
 class Finding:
     """What a scorer measured, before strict and threshold are applied. `value` is in [0, 1]."""
 
@@ -167,14 +167,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What a scorer reads, and so what must be known of a run.
+    """What a scorer reads of a run, and which unknown parts of a run make it skip the run.
 
     Attributes:
         needs: what must be read beyond names, times and errors of the calls, see `Scorer`.
-        attributes: those that must be in `Trajectory.attributes`.
-        calls: whether there is no result where the instrumentation records no tool calls.
-        failures: whether there is no result where it is unknown whether a call failed.
-        tools: the tools that the scorer's own parameters name.
+        attributes: keys of the attributes that must be in `Trajectory.attributes`.
+        calls: whether a run is skipped if some of its tool calls are unknown.
+        failures: whether a run is skipped if it is unknown whether one of its calls failed.
+        tools: the tools that the scorer's own parameters name, beside the common `tools`.
     """
 
     needs: frozenset[str] = frozenset()
@@ -189,10 +189,10 @@ class BaseScorer:
     """Base of the built-in scorers and of `FunctionScorer`.
 
     Attributes:
-        name: the name that results carry; the type if left out.
-        threshold: the least value that passes, from 0 to 1; left out, `default_threshold`.
+        name: the name in results; the type if left out.
+        threshold: the least value that passes, from 0 to 1; `default_threshold` if left out.
         strict: `true` turns values below 1 into 0, and only 1 passes, whatever the threshold.
-        tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are left out before anything is measured.
+        tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are removed before anything is measured.
         failed_calls: `include`, or `exclude` to leave out calls that failed.
     """
 
@@ -206,13 +206,13 @@ class BaseScorer:
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _requires: Requirements = field(init=False, repr=False, compare=False)
-    _takes_all: bool = field(init=False, repr=False, compare=False)  # no call is left out
-    _needs_failures: bool = field(init=False, repr=False, compare=False)  # it must be known of each call whether it failed
-    _least: float | None = field(init=False, repr=False, compare=False)  # value that passes, as `applied_threshold`
+    _keeps_all: bool = field(init=False, repr=False, compare=False)  # `select_calls` removes no call
+    _needs_failures: bool = field(init=False, repr=False, compare=False)  # by `_requires` or `failed_calls`
+    _least: float | None = field(init=False, repr=False, compare=False)  # `applied_threshold`, computed once
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
-        self._set("_takes_all", self.keeps is None and self.failed_calls == "include")
+        self._set("_keeps_all", self.keeps is None and self.failed_calls == "include")
         if self.threshold is None:
             self._set("threshold", self.default_threshold)
         self._set("_least", self.applied_threshold)
@@ -226,29 +226,29 @@ class BaseScorer:
         object.__setattr__(self, key, value)
 
     def prepare(self) -> None:
-        """Check parameters against one another and derive what every run would derive again.
+        """Check the combination of parameters, and compute once what does not depend on a run.
 
         Raises:
-            ConfigError: the parameters do not go together.
+            ConfigError: the parameters cannot be combined.
         """
 
     @property
     def default_threshold(self) -> float | None:
-        """1: a policy that is partly broken did not pass. None where something else than the value decides."""
+        """The threshold if none is given: 1, since a partly broken policy did not pass; None if the value does not decide."""
         return 1.0
 
     @property
     def applied_threshold(self) -> float | None:
-        """The least value that passes, `strict` considered; None where something else decides."""
+        """The least value that passes, 1 with `strict`; None if the value does not decide."""
         return 1.0 if self.strict else self.threshold
 
     def requires(self) -> Requirements:
-        """What it reads; asked once, when everything is prepared."""
+        """What the scorer reads; called once, after `prepare`."""
         return Requirements()
 
     @property
     def reads_calls(self) -> bool:
-        """Whether it reads tool calls, so that it is skipped where the calls are unknown."""
+        """Whether a run is skipped if some of its tool calls are unknown."""
         return self._requires.calls
 
     @property
@@ -268,14 +268,14 @@ class BaseScorer:
 
     @property
     def suggestions(self) -> tuple[str, ...]:
-        """What may be meant otherwise than it is written; `otel-eval check` prints it."""
+        """Hints at parameters that may not mean what the user intended; `otel-eval check` prints them."""
         return ()
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Measure a trajectory whose evidence is complete and whose calls are filtered.
 
         Raises:
-            NoScore: there is nothing to measure, or no way to.
+            NoScore: there is nothing to measure, or it cannot be measured.
         """
         raise NotImplementedError
 
@@ -285,26 +285,26 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self.to_outcome(self.find(trajectory if self._takes_all else self.select_calls(trajectory)))
+            return self.to_outcome(self.find(trajectory if self._keeps_all else self.select_calls(trajectory)))
         except NoScore as ended:
             return ended.outcome
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
 
     def skip_common(self, trajectory: Trajectory) -> Skipped | None:
-        """Why a run cannot be measured at all, if so."""
+        """The outcome of a run that lacks what the scorer requires; None if it can be measured."""
         if trajectory.incomplete:
             return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
         if trajectory.too_large:
             return too_large(trajectory.too_large)
         if trajectory.calls_unknown and self.reads_calls:
             return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
-        return self._unsure(trajectory) if self._needs_failures else None
+        return self._skip_unknown_failures(trajectory) if self._needs_failures else None
 
-    def _unsure(self, trajectory: Trajectory) -> Skipped | None:
-        """Skips a run with a call of which it is unknown whether it failed."""
+    def _skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
+        """The outcome of a run with a call of which it is unknown whether it failed; None if there is no such call."""
         for position, call in enumerate(trajectory.calls):
-            # A scorer of spans leaves out those of failed calls; a call from messages has none.
+            # A scorer of spans removes the spans of failed calls; a call read from messages has no span.
             if call.failure_unknown and (self.reads_calls or call.span_id) and (self.keeps is None or self.keeps(call.name)):
                 why = f"whether {tool(call.name)} ({position}) failed is unknown: its result was not recorded"
                 return Skipped(why, reason="not_recorded")
@@ -312,7 +312,7 @@ class BaseScorer:
 
     def select_calls(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory without the calls that `tools` and `failed_calls` leave out."""
-        if self._takes_all:
+        if self._keeps_all:
             return trajectory
         keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
         calls = tuple(
@@ -321,12 +321,12 @@ class BaseScorer:
         return replace(trajectory, calls=calls)
 
     def to_outcome(self, found: Finding | Outcome) -> Outcome:
-        """A finding as an outcome: its value in [0, 1], strict and threshold applied."""
+        """Convert a finding to an outcome, with `strict` and the threshold applied; an outcome is returned unchanged."""
         if not isinstance(found, Finding):
             return found
         value = found.value
         if not 0 <= value <= 1:
-            if not -_SLACK <= value <= 1 + _SLACK:  # also true of a NaN
+            if not -_ROUNDING <= value <= 1 + _ROUNDING:  # also true of a NaN
                 return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
             value = min(1.0, max(0.0, value))
         value += 0.0  # a float, and never -0.0
@@ -337,23 +337,23 @@ class BaseScorer:
         return _new_scored(value, passed, found.explanation, found.details)
 
     def passes(self, found: Finding) -> bool:
-        """Whether a run passes where no threshold decides."""
+        """Whether a run passes; called only if there is no threshold."""
         del found
         return False
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Whether it is a coroutine function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004 - not whether, but how
+    """Whether `function` is a coroutine function, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004 - inspects it
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What the coroutine returns.
+    """Run a coroutine in a new event loop, and return its result.
 
     Raises:
-        RuntimeError: an event loop runs in this thread; then the coroutine was not begun.
+        RuntimeError: an event loop runs in this thread; the coroutine is closed without having started.
     """
-    # Loaded only where a scorer is a coroutine: asyncio costs more to import than this package.
+    # Imported only if a scorer is a coroutine function: importing asyncio takes longer than importing this package.
     import asyncio
 
     try:

@@ -41,7 +41,7 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     """Build a scorer from its specification: a mapping of `type`, parameters common to all scorers, and parameters of the type.
 
     Raises:
-        ConfigError: it cannot be used; one line names the key, the value, what would be right and the remedy.
+        ConfigError: the specification is invalid; one line names the key, the value, what would be right and the remedy.
 
     >>> from otel_eval.testing import call, trajectory
     >>> count = create_scorer({"type": "tool_call_count", "criteria": {"search": "<= 3"}})
@@ -58,15 +58,15 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     name, registered = resolve_type(kind)
     thing = registered.thing
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
-        return _built_in(thing, given)
-    return _foreign(name, registered, given)
+        return _built_in_scorer(thing, given)
+    return _custom_scorer(name, registered, given)
 
 
 def checked_scorer(scorer: Scorer) -> Scorer:
-    """A scorer that was given as an object, with its name, type, version and needs checked.
+    """Check name, type, version and needs of a scorer that was given as an object, and return it.
 
     Raises:
-        ConfigError: its name, type or version is no text, or it needs what there is not.
+        ConfigError: its name, type or version is not a text, or one of its needs does not exist.
     """
     texts = {key: getattr(scorer, key) for key in ("name", "type", "version")}
     problems = [
@@ -88,7 +88,7 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
     return {each.name: each for each in fields(scorer) if "read" in each.metadata}
 
 
-def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
+def _built_in_scorer(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
     values, wrong = _read(known, given)
     problems = wrong_keys(given, {key: _is_required(each) for key, each in known.items()}) + wrong
@@ -98,7 +98,7 @@ def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
 
 
 def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The values of those parameters that are usable, and what is wrong with the others."""
+    """The values of the valid parameters, and the problems of the invalid ones."""
     values: dict[str, Any] = {}
     problems: list[str] = []
     for key, value in given.items():
@@ -110,8 +110,8 @@ def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[di
     return values, list(dict.fromkeys(problems))
 
 
-def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
-    """A registered or imported function, or a class that makes one."""
+def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
+    """Build a scorer from a registered or imported function, or from a class whose instances are called."""
     thing, version = registered.thing, registered.version
     common = parameters_of(FunctionScorer)
     own = {key: value for key, value in given.items() if key not in common}
@@ -126,14 +126,14 @@ def _foreign(name: str, registered: Registration, given: Mapping[str, Any]) -> S
             return thing
         if isinstance(own_version := getattr(thing, "version", None), str):
             version = own_version
-    _takes_a_trajectory(name, thing, own)
+    _check_callable(name, thing, own)
     decides = "threshold" in values
     values |= {"version": version, "needs": registered.needs, "reads_calls": registered.reads_calls}
     return FunctionScorer(**values, type=name, function=thing, arguments=own, decides=decides)
 
 
-def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
-    """Refuse what could only fail, for each run."""
+def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if a call with a trajectory would fail for every run."""
     if not callable(thing):
         raise ConfigError(
             f"type: {name!r} makes a {type(thing).__name__}, which cannot be called; give it __call__(self, trajectory)"
@@ -156,8 +156,8 @@ _PREFIX: Final = "Scorer_"
 def scorer_schema() -> tuple[Schema, dict[str, Schema]]:
     """The schema of one specification, and the definitions that it refers to.
 
-    Each built-in type has a definition with its parameters; the `type` decides which one holds. Other types, which packages
-    register or which a dotted path names, take any parameters.
+    Each built-in type has a definition with its parameters; the `type` decides which one applies. Other types, which packages
+    register or which a dotted path names, accept any parameters.
     """
     types = {name: thing for name in list_scorers() if _is_built_in(thing := get_scorer(name))}
     aliases = {name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)] for name in types}
@@ -191,9 +191,9 @@ def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
 
 
 def _property(parameter: Field[Any]) -> dict[str, Any]:
-    # Definitions are found only at the top of a document.
+    # References to `$defs` are resolved only at the top of a document.
     schema = {key: value for key, value in schema_of(parameter.metadata["read"]).items() if key != "$defs"}
-    # None stands for "left out", whether or not the reader takes null.
+    # A default of None means "left out", whether or not the reader accepts null.
     if isinstance(parameter.default, bool | int | float | str) and parameter.default != "":
         schema["default"] = parameter.default
     return schema
@@ -205,16 +205,16 @@ def _is_required(parameter: Field[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionScorer(AskingScorer):
-    """A function as a scorer, inside the frame that every scorer has.
+    """A function as a scorer, with the parameters and reasons to skip that all scorers have.
 
     Attributes:
         type, version, needs, reads_calls: as registered.
         function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
-        decides: the threshold was given, so that it also decides over a `Scored` that the function made itself.
+        decides: whether a threshold was given: then it also decides whether a `Scored` that the function returned has passed.
         asynchronous: whether it is a coroutine function.
     """
 
-    type: str  # type: ignore[misc] # what is fixed for a class is a field of this one
+    type: str  # type: ignore[misc] # a class variable of the base is a field here
     version: str = "1"  # type: ignore[misc] # as above
     needs: frozenset[str] = frozenset()
     reads_calls: bool = True
@@ -224,35 +224,35 @@ class FunctionScorer(AskingScorer):
     asynchronous: bool = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
-        """See whether it is a coroutine function: such a one may take its time."""
+        """Find out whether the function is a coroutine function, whose result is awaited."""
         self._set("asynchronous", is_coroutine_function(self.function))
 
     def requires(self) -> Requirements:
-        """As registered."""
+        """The needs that were declared when the function was registered."""
         return Requirements(needs=self.needs, calls=self.reads_calls)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Call the function; a coroutine is run to its end."""
+        """Call the function; a coroutine is run to completion."""
         try:
             returned = self.function(trajectory, **self.arguments)
             if inspect.iscoroutine(returned):
                 returned = run_coroutine(returned)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return failed_from(error)
-        return self._understood(returned)
+        return self._convert(returned)
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
-        """The same for callers inside a running event loop."""
+        """Call the function and await its result, for callers inside a running event loop."""
         try:
             returned = self.function(trajectory, **self.arguments)
             if inspect.isawaitable(returned):
                 returned = await returned
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return failed_from(error)
-        return self._understood(returned)
+        return self._convert(returned)
 
-    def _understood(self, returned: Any) -> Finding | Outcome:
-        """What the function returned, as a finding or an outcome: it may return a number, a yes or no, or one of these."""
+    def _convert(self, returned: Any) -> Finding | Outcome:
+        """Convert what the function returned (an outcome, a number or a bool) to a finding or an outcome."""
         if isinstance(returned, Scored | Skipped | Failed):
             outcome = checked_outcome(returned, self.type)
             if isinstance(outcome, Scored) and (self.strict or self.decides):
@@ -266,8 +266,8 @@ class FunctionScorer(AskingScorer):
 
 
 def is_own_scorer(scorer: Scorer) -> bool:
-    """Whether the scorer's code is this package's: not a user's function, class or object, nor what limits one in time or is a
-    tree that leads to one.
+    """Whether only code of this package runs in the scorer: false for a user's function, class or object, for a wrapper that
+    limits one in time, and for a decision tree that contains one.
     """
     is_own = type(scorer).__module__.startswith("otel_eval.scorers.") and not isinstance(scorer, FunctionScorer)
     return is_own and all(map(is_own_scorer, getattr(scorer, "scorers", ())))

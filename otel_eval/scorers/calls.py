@@ -24,7 +24,7 @@ MEASURES: Final = ("recall", "precision", "f1")
 
 @with_schema({"anyOf": [{"enum": [*MODES]}, STRINGS]})
 def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
-    """How arguments are compared: one of the modes, or the dotted keys to compare."""
+    """Read how arguments are compared: one of the modes, or the dotted keys to compare."""
     if isinstance(value, str) and value in MODES:
         return value
     if isinstance(value, list | tuple) and value and all(isinstance(each, str) and each for each in value):
@@ -49,7 +49,7 @@ class Matching(BaseScorer):
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))
-    criterion: Criterion | None = field(init=False, repr=False, compare=False)  # of the inline expectation
+    criterion: Criterion | None = field(init=False, repr=False, compare=False)  # the inline expectation, prepared
 
     @property
     def match(self) -> str:
@@ -63,7 +63,7 @@ class Matching(BaseScorer):
 
     @property
     def compared(self) -> Comparison:
-        """What is compared beside names."""
+        """What is compared in addition to names."""
         return Comparison()
 
     def requires(self) -> Requirements:
@@ -84,28 +84,32 @@ class Matching(BaseScorer):
         self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
 
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
-        """What is compared with the expectation."""
+        """The calls, or the spans, that are compared with the expectation."""
         return trajectory.calls
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Align, weigh and explain."""
+        """Align the calls with the expected ones, and compute the value and its explanation."""
         criterion = self._criterion(trajectory)
-        visits, match = self.compared_calls(trajectory), self.match
-        wanted, made, any_order = len(criterion.expectation.calls), len(visits), match == "any_order"
+        actual, match = self.compared_calls(trajectory), self.match
+        expected, called, any_order = len(criterion.expectation.calls), len(actual), match == "any_order"
         try:
-            alignment = Alignment(criterion, visits, any_order=any_order, concurrency=self.concurrency == "respect")
+            alignment = Alignment(criterion, actual, any_order=any_order, concurrency=self.concurrency == "respect")
         except TooLarge:
-            return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
-        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
-        value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
+            return Skipped(f"too many calls to be weighed: {expected} expected, {called} made", reason="too_large")
+        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, expected, called, self.measure)
+        value = self.adjusted(value, expected - len(alignment.pairs), called - len(alignment.pairs))
         return Finding(value, *alignment.explained(content=self.include_content))
 
-    def weighed(self, value: float, missing: int, extra: int) -> float:
-        """The value, once it is known how many calls are missing and extra."""
+    def adjusted(self, value: float, missing: int, extra: int) -> float:
+        """Adjust the value to the numbers of missing and extra calls; the base class returns it unchanged."""
         return value
 
     def _criterion(self, trajectory: Trajectory) -> Criterion:
-        """The run's own expectation, prepared; the inline one where it has none."""
+        """The run's own expectation, or the inline one if the run has none; prepared for the alignment.
+
+        Raises:
+            NoScore: there is neither, or the run's own is invalid.
+        """
         found = self.reference.of(trajectory) if self.reference else None
         if self.criterion is not None and (found is None or isinstance(found, Skipped)):
             return self.criterion
@@ -114,23 +118,23 @@ class Matching(BaseScorer):
         try:
             return Criterion(self.read_reference(found), self.compared)
         except ConfigError as error:
-            assert self.reference is not None, "there is one or the other"
-            raise NoScore(_unusable(error, self.reference.place_of(trajectory))) from None
+            assert self.reference is not None, "without an inline expectation there is a reference"
+            raise NoScore(_invalid_reference(error, self.reference.place_of(trajectory))) from None
 
     def read_reference(self, value: Any) -> Expectation:
-        """A run's own expectation.
+        """Read a run's own expectation.
 
         Raises:
-            ConfigError: the value is none.
+            ConfigError: the value is not an expectation.
         """
-        assert self.reference is not None, "asked only where there is one"
-        # As the inline expectation is read, which each scorer declares with its field.
+        assert self.reference is not None, "called only if there is a reference"
+        # The reader of the inline expectation, which each scorer declares with its field `expected`.
         read: Callable[[str, Any], Expectation] = type(self).__dataclass_fields__["expected"].metadata["read"]
         return read(self.reference.key if self.reference.records is None else self.reference.field, value)
 
 
-def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
-    """A reference that cannot be read. Of a record in a file, which is the user's own, the details name key and remedy."""
+def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:
+    """The outcome for an invalid reference. If it is in a file, which users can correct, the details name keys and remedies."""
     if not place:
         return Failed("InvalidReference", str(error))
     # Each problem is "key: what was found; remedy". What was found stays in the process: it may be content.
@@ -143,7 +147,7 @@ _MOST_PROBLEMS: Final = 10
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
-    # Nothing expected and nothing made agree; one without the other has nothing in common.
+    # No expected and no actual calls agree completely; if only one side is empty, nothing agrees.
     if not expected or not actual:
         return float(expected == actual)
     if measure == "recall":
@@ -184,21 +188,21 @@ class ExecutionOrder(Matching):
     of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
 
     def requires(self) -> Requirements:
-        """Calls of the expected tools, or spans, which are none."""
+        """Calls of the expected tools; or spans, which are there even if tool calls are unknown."""
         required = Matching.requires(self)
         if self.of == "tools":
             return replace(required, needs=frozenset())
         return Requirements(needs=frozenset({"spans"}), attributes=required.attributes, calls=False)
 
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
-        """Calls, or spans of the names wanted."""
+        """The calls, or the spans whose names `tools` selects."""
         if self.of == "tools":
             return trajectory.calls
         keeps = self.keeps
         return trajectory.spans if keeps is None else [span for span in trajectory.spans if keeps(span.name)]
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """As every matching scorer, but no span at all is no evidence."""
+        """Compare as every matching scorer does; a run without any span is skipped."""
         if self.of == "spans" and not trajectory.spans:
             return Skipped("no spans recorded", reason="not_recorded")
         return Matching.find(self, trajectory)
@@ -225,7 +229,7 @@ class ToolCallOrder(Matching):
 
     @property
     def match(self) -> str:
-        """In order; exact where strict."""
+        """`in_order`; `exact` with `strict`."""
         return "exact" if self.strict else "in_order"
 
 
@@ -256,7 +260,7 @@ class ToolCallArgs(Matching):
 
     @property
     def compared(self) -> Comparison:
-        """Arguments."""
+        """Arguments, by the mode in `arguments`."""
         return Comparison(arguments=self.arguments)
 
 
@@ -319,10 +323,10 @@ class TrajectoryMatch(Matching):
 
     @property
     def compared(self) -> Comparison:
-        """All that the expectation names."""
+        """Arguments and results, wherever the expectation names them."""
         return Comparison(arguments=self.arguments, results=True)
 
-    def weighed(self, value: float, missing: int, extra: int) -> float:
-        """Nothing where something forbidden happened."""
+    def adjusted(self, value: float, missing: int, extra: int) -> float:
+        """0 if a call is missing or extra and that is forbidden, else the value unchanged."""
         forbidden = (missing and self.missing == "forbid") or (extra and self.extra == "forbid")
         return 0.0 if forbidden else value

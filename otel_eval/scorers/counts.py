@@ -29,26 +29,26 @@ _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_MEANT: Final = {"=<": "<=", "=>": ">=", "=!": "!=", "<>": "!=", "===": "==", "!==": "!=", "≤": "<=", "≥": ">=", "≠": "!="}
-_MEANT_BY_WORD: Final = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "le": "<=", "gt": ">", "gte": ">=", "ge": ">="}
-_BEGINS: Final = re.compile(r"[^\w\s]+|[a-z]+")
-_WRITTEN: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
+_SIGN_TYPOS: Final = {"=<": "<=", "=>": ">=", "=!": "!=", "<>": "!=", "===": "==", "!==": "!=", "≤": "<=", "≥": ">=", "≠": "!="}
+_OPERATOR_WORDS: Final = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "le": "<=", "gt": ">", "gte": ">=", "ge": ">="}
+_SIGN_OR_WORD: Final = re.compile(r"[^\w\s]+|[a-z]+")
+_CRITERION_TEXT: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
 _REMEDY: Final = 'write e.g. "<= 3" or ["==", 1], operators in quotes'
 
 
 class CallCount(NamedTuple):
-    """`operator` `expected`, for one tool."""
+    """The criterion for one tool: `number of calls` `operator` `expected`."""
 
     tool: str
     operator: str
     expected: int
 
 
-_MOST: Final = 10**18 - 1  # as many digits as a criterion in one text may have
-_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST}
+_MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST_CALLS}
 _CRITERION: Final = {
     "anyOf": [
-        {"type": "string", "pattern": rf"^{_WRITTEN.pattern}$"},
+        {"type": "string", "pattern": rf"^{_CRITERION_TEXT.pattern}$"},
         {"type": "array", "prefixItems": [{"enum": [*_OPERATORS]}, _NUMBER], "minItems": 2, "maxItems": 2},
     ]
 }
@@ -56,7 +56,7 @@ _CRITERION: Final = {
 
 @with_schema({"type": "object", "additionalProperties": _CRITERION, "minProperties": 1})
 def read_criteria(key: str, value: Any) -> tuple[CallCount, ...]:
-    """Tool → `"<= 3"` or `["<=", 3]`."""
+    """Read a mapping of tools to criteria, each `"<= 3"` or `["<=", 3]`."""
     if not isinstance(value, Mapping) or not value:
         raise invalid_value(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
     return tuple(collect_errors(partial(_criterion, key, name, given) for name, given in value.items()))
@@ -68,26 +68,26 @@ def _criterion(key: str, name: Any, given: Any) -> CallCount:
         raise invalid_value(key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}')
     where = f"{key}.{name}"
     if isinstance(given, str):
-        written = _WRITTEN.fullmatch(given)
+        written = _CRITERION_TEXT.fullmatch(given)
         if written is None:
-            begins = _BEGINS.match(given)
+            begins = _SIGN_OR_WORD.match(given)
             raise invalid_value(
-                where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _meant(begins and begins[0])
+                where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _suggestion(begins and begins[0])
             )
         return CallCount(name, written[1], int(written[2]))
     if not isinstance(given, list | tuple) or len(given) != 2:
         raise invalid_value(where, given, "an operator and a number", _REMEDY)
     sign, number = given
     if not isinstance(sign, str) or sign not in _OPERATORS:
-        raise invalid_value(where, sign, "one of the operators = == != < <= > >=", _meant(sign))
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST:
+        raise invalid_value(where, sign, "one of the operators = == != < <= > >=", _suggestion(sign))
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_CALLS:
         raise invalid_value(where, number, "a whole number of calls, 0 or more", _REMEDY)
     return CallCount(name, sign, number)
 
 
-def _meant(sign: Any) -> str:
+def _suggestion(sign: Any) -> str:
     known = sign.strip() if isinstance(sign, str) else ""
-    meant = _MEANT.get(known) or _MEANT_BY_WORD.get(known) or (known if known in _OPERATORS and known != sign else None)
+    meant = _SIGN_TYPOS.get(known) or _OPERATOR_WORDS.get(known) or (known if known in _OPERATORS and known != sign else None)
     return f"did you mean {meant!r}?" if meant else _REMEDY
 
 
@@ -114,7 +114,7 @@ class ToolCallCount(BaseScorer):
     criteria: tuple[CallCount, ...] = field(metadata=reads(read_criteria))
 
     def requires(self) -> Requirements:
-        """The tools by what no call at all means: a broken criterion, the only way to keep it, or neither."""
+        """Calls. A tool is required if 0 calls break its criterion, forbidden if 0 calls meet it and 1 call breaks it."""
         never = {name: _OPERATORS[sign](0, expected) for name, sign, expected in self.criteria}
         once = {name: _OPERATORS[sign](1, expected) for name, sign, expected in self.criteria}
         tools = ToolNames(
@@ -125,20 +125,20 @@ class ToolCallCount(BaseScorer):
         return Requirements(tools=tools)
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Count and compare."""
+        """Count the calls of each tool and test the criteria."""
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
-        tools, broken, held = {}, [], 0
+        tools, broken, kept = {}, [], 0
         for name, sign, expected in self.criteria:
             actual = counts.get(name, 0)
             holds = _OPERATORS[sign](actual, expected)
-            held += holds
+            kept += holds
             tools[name] = {"actual": actual, "operator": sign, "expected": expected, "score": float(holds)}
             if not holds:
                 broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
-        text = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
-        return Finding(held / len(self.criteria), text, {"tools": tools, "seen": listed_names(counts)})
+        text = f"{kept} of {len(self.criteria)} criteria hold{''.join(broken)}"
+        return Finding(kept / len(self.criteria), text, {"tools": tools, "seen": listed_names(counts)})
 
 
 @scorer("forbidden_tools")
@@ -162,7 +162,7 @@ class ForbiddenTools(BaseScorer):
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     def requires(self) -> Requirements:
-        """Calls, none of them of these tools."""
+        """Calls; the patterns name forbidden tools."""
         return Requirements(tools=ToolNames(forbidden=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
@@ -198,11 +198,11 @@ class RequiredTools(BaseScorer):
     patterns: tuple[str, ...] = field(metadata=reads(patterns))
 
     def requires(self) -> Requirements:
-        """Calls of these tools."""
+        """Calls; the patterns name required tools."""
         return Requirements(tools=ToolNames(required=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Look for what was never called."""
+        """Look for patterns that no call matches."""
         names = {call.name for call in trajectory.calls}
         missing = [each for each in self.patterns if not any(map(glob_matcher(each), names))]
         text = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
@@ -237,12 +237,12 @@ class StepEfficiency(BaseScorer):
     max_tokens: int | None = field(default=None, metadata=reads(optional(count("tokens", 20000))))
 
     def requires(self) -> Requirements:
-        """Calls, and the sums of tokens, only where they have a budget."""
+        """Calls and the sums of tokens, each only if it has a budget."""
         needs = frozenset[str]() if self.max_tokens is None else frozenset({"tokens"})
         return Requirements(needs=needs, calls=self.max_calls is not None)
 
     def prepare(self) -> None:
-        """Some budget must be given."""
+        """Check that at least one budget is given."""
         if self.max_calls is None and self.max_model_calls is None and self.max_tokens is None:
             raise ConfigError("max_calls: missing; give at least one of max_calls, max_model_calls and max_tokens")
 
@@ -259,12 +259,12 @@ class StepEfficiency(BaseScorer):
         return Finding(value, "; ".join(over) or "within every budget", details)
 
     def _budgets(self, run: Trajectory) -> list[tuple[str, int, int | None]]:
-        given, made = run.input_tokens, run.output_tokens
+        inputs, outputs = run.input_tokens, run.output_tokens
         used = (
             ("calls", self.max_calls, len(run.calls)),
-            # Many instrumentations record no model calls, and no agent goes without any.
+            # 0 means that they were not recorded: every agent makes model calls, and many instrumentations record none.
             ("model calls", self.max_model_calls, run.model_calls or None),
-            ("tokens", self.max_tokens, None if given is None or made is None else given + made),
+            ("tokens", self.max_tokens, None if inputs is None or outputs is None else inputs + outputs),
         )
         return [(noun, budget, number) for noun, budget, number in used if budget is not None]
 
@@ -287,11 +287,11 @@ class ToolErrors(BaseScorer):
     """
 
     def requires(self) -> Requirements:
-        """Of each call whether it failed."""
+        """Calls, and of each whether it failed."""
         return Requirements(failures=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Count the errors."""
+        """Count the failed calls."""
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
@@ -326,7 +326,7 @@ class ErrorRecovery(BaseScorer):
     within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))
 
     def requires(self) -> Requirements:
-        """Of each call whether it failed."""
+        """Calls, and of each whether it failed."""
         return Requirements(failures=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:

@@ -51,7 +51,7 @@ and what it answered. Judge by these criteria alone:"""
 
 @with_schema(schema_of(reference))
 def _answer(key: str, value: Any) -> str | Reference:
-    """A name, or where in a dataset the answer is."""
+    """Read the name of an attribute or field, or a reference to a record in a dataset."""
     return reference(key, value) if isinstance(value, Mapping | Reference) else text(key, value)
 
 
@@ -92,7 +92,7 @@ class AnswerAccuracy(JudgeScorer):
         return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.question, answer}), calls=False)
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
-        """The question, the reference answer and the answer."""
+        """The prompt with question, reference answer and answer, or the outcome if one of them is missing."""
         answer, inputs = self.answer, partial(recorded_field, trajectory, within=("input",))
         known, name = (answer.of(trajectory), answer.field) if isinstance(answer, Reference) else (inputs(answer), answer)
         if isinstance(known, Skipped | Failed):
@@ -107,7 +107,7 @@ class AnswerAccuracy(JudgeScorer):
 
 @with_schema({"anyOf": [STRING, {"type": "object", "minProperties": 1}]})
 def _rubric(key: str, value: Any) -> str:
-    """A text, or scores from 0 to 1 and what each stands for, as one text."""
+    """Read a text, or a mapping of scores from 0 to 1 to what each stands for, as one text."""
     if not isinstance(value, Mapping):
         return text(key, value)
     if not value or not all(is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
@@ -149,11 +149,11 @@ class LlmJudge(JudgeScorer):
     rubric: str | None = field(default=None, metadata=reads(_rubric))
 
     def requires(self) -> Requirements:
-        """All that is shown."""
+        """Everything that the prompt contains."""
         return Requirements(needs=frozenset({"arguments", "results", "content"}))
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
-        """The criteria, the rubric and the run."""
+        """The prompt with the criteria, the rubric and the run."""
         rubric = f"\n\nScores:\n{self.rubric}" if self.rubric else ""
         data = without_unrecorded(
             agent=trajectory.agent or UNRECORDED,
@@ -177,7 +177,7 @@ def _compare(key: str, value: Any) -> tuple[str, ...]:
 
 @with_schema({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
 def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Names, or mappings of a name and anything that describes the tool to a judge."""
+    """Read a list of names, or of mappings with a `name` and anything else that describes the tool to a judge."""
     if not isinstance(value, list | tuple):
         raise invalid_value(
             key, value, "a list of tools", f"write e.g. {key}: [search, {{name: refund, description: pays back}}]"
@@ -214,8 +214,8 @@ class ToolCorrectness(AskingScorer, Matching):
         compare: a list of `arguments` and `result`.
         arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
         measure: `recall` (/ expected), `precision` (/ made) or `f1`.
-        available_tools: the tools there are: names, or mappings with a `name` and e.g. a `description`. A judge then scores the
-            choice of tools.
+        available_tools: the tools that the agent could call: names, or mappings with a `name` and e.g. a `description`. A judge
+            then scores the choice of tools.
         judge: the judge of the choice, needed with `available_tools`: see [judges.md](../how-to/judges.md).
         prompt: replaces the instruction to the judge.
         sample: with `available_tools`: the share of traces that are scored, chosen by trace id.
@@ -248,7 +248,7 @@ class ToolCorrectness(AskingScorer, Matching):
 
     @property
     def default_threshold(self) -> float:
-        """1; 0.5 where a judge is asked."""
+        """1, or 0.5 if a judge is asked."""
         return 0.5 if self.available_tools else 1.0
 
     @property
@@ -257,7 +257,7 @@ class ToolCorrectness(AskingScorer, Matching):
         return bool(self.available_tools)
 
     def requires(self) -> Requirements:
-        """What is compared, and where a judge is asked the run's input; calls of the expected tools, out of those available."""
+        """What is compared, and the run's input if a judge is asked. Expected tools are required, available ones are not."""
         required, available = Matching.requires(self), tuple(tool["name"] for tool in self.available_tools)
         needs = required.needs | ({"content"} if available else set())
         return replace(required, needs=needs, tools=required.tools | ToolNames(forbidden=available))
@@ -269,13 +269,13 @@ class ToolCorrectness(AskingScorer, Matching):
         return Comparison(arguments=by, results="result" in self.compare)
 
     def prompt_for(self, trajectory: Trajectory) -> str:
-        """The task, the tools there are, and those that were called."""
+        """The prompt with the task, the available tools and the called ones."""
         called = [call.name for call in trajectory.calls]
         data = without_unrecorded(task=trajectory.input, available_tools=list(self.available_tools), called_tools=called)
         return build_prompt(self.prompt or _CHOICE, data)
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
-        """The alignment, and a judge's score of the choice: the smaller counts."""
+        """Compare the calls, let the judge, if there is one, score the choice of tools, and return the smaller value."""
         found = self.find(trajectory)
         if not isinstance(found, Finding) or self.judge is None:
             return found

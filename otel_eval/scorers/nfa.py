@@ -18,7 +18,7 @@ from otel_eval.scorers.base_scorer import NoScore
 
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
-_EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the word, longest first
+_EDIT: Final = 1 << 40  # cost = edits * _EDIT - length of the word: fewer edits first, then longer words
 
 
 class PatternTooLarge(Exception):
@@ -42,17 +42,17 @@ class Fit(NamedTuple):
 
 @dataclass(slots=True)
 class NFA:
-    """States with free moves and moves by a name. State 0 is the start, `end` the only accepting one."""
+    """States with transitions by a name (`named`) and empty transitions (`free`). State 0 is the start, `end` accepts."""
 
     free: list[list[int]] = field(default_factory=lambda: [[]])
     named: list[list[tuple[str, int]]] = field(default_factory=lambda: [[]])
     end: int = 0
 
-    def state(self) -> int:
-        """One more state.
+    def add_state(self) -> int:
+        """Add a state and return its number.
 
         Raises:
-            PatternTooLarge: there are too many.
+            PatternTooLarge: there are 10,000 states already.
         """
         if len(self.free) >= _MOST_STATES:
             raise PatternTooLarge
@@ -62,16 +62,16 @@ class NFA:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name that some move takes."""
+        """The names of all transitions."""
         return frozenset(name for moves in self.named for name, _ in moves)
 
 
-_Chain = tuple[Any, "_Chain"] | None
-_Costs = dict[int, tuple[int, _Chain]]  # state → cost and the edits so far, last first
+_Edits = tuple[Any, "_Edits"] | None
+_Costs = dict[int, tuple[int, _Edits]]  # state → cost and the edits so far, last first
 
 
 def accepts(automaton: NFA, names: Sequence[str]) -> bool:
-    """Whether the names, in this order, fit as they are; quicker than `fewest_edits`."""
+    """Whether the automaton accepts the names in this order without edits; faster than `fewest_edits`."""
     states = _free_closure(automaton, {0})
     for name in names:
         states = _free_closure(automaton, {target for state in states for by, target in automaton.named[state] if by == name})
@@ -79,40 +79,40 @@ def accepts(automaton: NFA, names: Sequence[str]) -> bool:
 
 
 def _free_closure(automaton: NFA, states: set[int]) -> set[int]:
-    waiting = list(states)
-    while waiting:
-        for target in automaton.free[waiting.pop()]:
+    stack = list(states)
+    while stack:
+        for target in automaton.free[stack.pop()]:
             if target not in states:
                 states.add(target)
-                waiting.append(target)
+                stack.append(target)
     return states
 
 
-def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range]) -> Fit:
-    """The fewest edits that make the names fit, over every order that the batches allow.
+def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> Fit:
+    """Find the fewest edits that make the names fit, in any order that the groups of parallel calls allow.
 
     Raises:
-        NoScore: a batch holds too many different calls to try every order.
+        NoScore: a group contains too many different calls to try every order.
     """
     if accepts(automaton, names):
         return Fit((), len(names))
     costs: _Costs = {0: (0, None)}
     known = automaton.names
-    for batch in batches:
-        costs = _consume(automaton, costs, names, batch, known)
-    cost, chain = _closed(automaton, costs, len(names))[automaton.end]
+    for group in groups:
+        costs = _consume(automaton, costs, names, group, known)
+    cost, chain = _with_insertions(automaton, costs, len(names))[automaton.end]
     edits = []
     while chain is not None:
         edit, chain = chain
         edits.append(edit)
-    # A cost is edits * _EDIT - length: what it lacks to the next multiple of _EDIT is the length of the word.
+    # A cost is edits * _EDIT - length: the difference to the next multiple of _EDIT is the length of the word.
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
-def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, known: frozenset[str]) -> _Costs:
-    """Match or delete every call of a batch: first matches in any order, then what is left is deleted."""
+def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, known: frozenset[str]) -> _Costs:
+    """Match or delete every call of a group: match some of them in any order, then delete the others."""
     places: dict[str, list[int]] = {}
-    for position in batch:
+    for position in group:
         places.setdefault(names[position], []).append(position)
     useful = [name for name in places if name in known]
     after: _Costs = {}
@@ -127,17 +127,17 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, 
             for position, name in deleted:
                 chain = (Edit("delete", name, position), chain)
             _improve(after, state, cost + _EDIT * len(deleted), chain)
-        if len(deleted) > len(batch) - sum(map(len, (places[name] for name in useful))):
+        if len(deleted) > len(group) - sum(map(len, (places[name] for name in useful))):
             unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
-            closed = _closed(automaton, reached, batch.start)
+            closed = _with_insertions(automaton, reached, group.start)
             for at, target, cost, chain in _matches(automaton, closed, unused):
-                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
-                _improve(layers.setdefault(further, {}), target, cost, chain)
+                successor = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
+                _improve(layers.setdefault(successor, {}), target, cost, chain)
     return after
 
 
-def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Chain]]:
-    """Use one more call of each name that is not used up: its number, the state, what it costs and the edits."""
+def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Edits]]:
+    """Match one more call of each name in `unused`: yield the index of the name, the next state, its cost and the edits."""
     for state, (cost, chain) in closed.items():
         for name, target in automaton.named[state]:
             if name in unused:
@@ -145,20 +145,24 @@ def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator
 
 
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """How many of each name are used, from none to all; each after those it can come from."""
+    """The possible numbers of matched calls by name, from none to all; each vector follows those that have fewer of a name.
+
+    Raises:
+        NoScore: there are too many.
+    """
     if prod(number + 1 for number in most) > _MOST_VECTORS:
         raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
-    # The first varies fastest: of equally good words, the order decides which is taken.
+    # The first number varies fastest: the order decides which of several equally good words is chosen.
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 
 
-def _improve(costs: _Costs, state: int, cost: int, chain: _Chain) -> None:
+def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:
     if state not in costs or cost < costs[state][0]:
         costs[state] = (cost, chain)
 
 
-def _closed(automaton: NFA, costs: _Costs, position: int) -> _Costs:
-    """The costs once every free move and every insertion before `position` was tried."""
+def _with_insertions(automaton: NFA, costs: _Costs, position: int) -> _Costs:
+    """The lowest costs of all states that empty transitions and insertions before `position` lead to, by Dijkstra."""
     order = count()
     queue = [(cost, next(order), state, chain) for state, (cost, chain) in sorted(costs.items())]
     queue.sort()

@@ -28,7 +28,7 @@ STRINGS: Final[Schema] = {"type": "array", "items": STRING, "minItems": 1}
 
 
 def with_schema(schema: Schema) -> Callable[[_R], _R]:
-    """Attach to a reader the JSON Schema of what it takes, for editors. It may allow more than the reader, never less."""
+    """Attach to a reader the JSON Schema of accepted values, for editors. It may accept more than the reader, never less."""
 
     def attach(reader: _R) -> _R:
         reader.schema = schema  # type: ignore[attr-defined]
@@ -38,13 +38,13 @@ def with_schema(schema: Schema) -> Callable[[_R], _R]:
 
 
 def schema_of(reader: Reader) -> Schema:
-    """The JSON Schema of what a reader takes; any value where none is attached."""
+    """The JSON Schema of the values that a reader accepts; `{}`, which accepts any value, if none is attached."""
     found: Schema = getattr(reader, "schema", {})
     return found
 
 
 def invalid_value(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
-    """The error for a value that a key cannot hold."""
+    """The error for a value that is invalid for its key."""
     return ConfigError(f"{key}: {redacted_repr(value)} is not {expected}; {remedy}")
 
 
@@ -61,13 +61,13 @@ def each_of(key: str, value: Iterable[Any], reader: Callable[[str, Any], _T]) ->
 
 
 def reads(reader: Reader) -> dict[str, Reader]:
-    """The metadata of a scorer's field: what reads it from a specification."""
+    """The metadata of a scorer's field: the reader of its value in a specification."""
     return {"read": reader}
 
 
 @with_schema({"type": "string", "pattern": r"\S"})
 def text(key: str, value: Any) -> str:
-    """A text with something in it."""
+    """Read a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise invalid_value(key, value, "a non-empty text", f"write {key}: some-name")
     return value
@@ -75,27 +75,27 @@ def text(key: str, value: Any) -> str:
 
 @with_schema({"type": "boolean"})
 def flag(key: str, value: Any) -> bool:
-    """True or false."""
+    """Read a bool."""
     if not isinstance(value, bool):
         raise invalid_value(key, value, "true or false", f"write {key}: true or leave it out")
     return value
 
 
 def is_share(value: Any) -> bool:
-    """Whether it is a number in [0, 1]."""
+    """Whether a value is a number in [0, 1]."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 @with_schema({"type": "number", "minimum": 0, "maximum": 1})
 def share(key: str, value: Any) -> float:
-    """A number in [0, 1]."""
+    """Read a number in [0, 1]."""
     if not is_share(value):
         raise invalid_value(key, value, "a number from 0 to 1", f"write e.g. {key}: 0.5")
     return float(value)
 
 
 def positive(unit: str, example: Any) -> Reader:
-    """A finite number above 0 of some unit."""
+    """A reader of finite numbers above 0; `unit` and `example` are for its errors."""
 
     @with_schema({"type": "number", "exclusiveMinimum": 0})
     def read(key: str, value: Any) -> float:
@@ -107,7 +107,7 @@ def positive(unit: str, example: Any) -> Reader:
 
 
 def count(unit: str, example: int, *, least: int = 1) -> Reader:
-    """A whole number, `least` or more."""
+    """A reader of whole numbers from `least` on; `unit` and `example` are for its errors."""
 
     @with_schema({"type": "integer", "minimum": least})
     def read(key: str, value: Any) -> int:
@@ -119,7 +119,7 @@ def count(unit: str, example: int, *, least: int = 1) -> Reader:
 
 
 def one_of(*allowed: str) -> Reader:
-    """One of some words."""
+    """A reader of one of these words."""
 
     @with_schema({"enum": list(allowed)})
     def read(key: str, value: Any) -> str:
@@ -131,7 +131,7 @@ def one_of(*allowed: str) -> Reader:
 
 
 def optional(reader: Reader) -> Reader:
-    """What the reader takes, or null for none."""
+    """A reader that also accepts null, as None."""
 
     @with_schema({"anyOf": [schema_of(reader), {"type": "null"}]})
     def read(key: str, value: Any) -> Any:
@@ -142,7 +142,7 @@ def optional(reader: Reader) -> Reader:
 
 @with_schema(STRINGS)
 def patterns(key: str, value: Any) -> tuple[str, ...]:
-    """A list of glob patterns over names, with at least one."""
+    """Read a list of at least one glob pattern over names."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not value or not all(map(_is_text, value)):
         raise invalid_value(key, value, "a list of names or patterns", f'write e.g. {key}: [search, "delete_*"]')
     return tuple(value)
@@ -154,13 +154,13 @@ def _is_text(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Names to look at: those that `include` matches (all, if it has no pattern) and `exclude` does not."""
+    """A selection of names: those that `include` matches (all, if it has no pattern) and `exclude` does not."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def matcher(self) -> Callable[[str], bool] | None:
-        """A function that is true for the names to look at; None if these are all names."""
+        """A function that is true for selected names; None if all names are selected."""
         if not self.include and not self.exclude:
             return None
         include, exclude = glob_matcher(*self.include or ("*",)), glob_matcher(*self.exclude)
@@ -169,7 +169,7 @@ class Selection:
 
 @with_schema({"type": "object", "properties": {"include": STRINGS, "exclude": STRINGS}, "additionalProperties": False})
 def selection(key: str, value: Any) -> Selection:
-    """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
+    """Read `{include: [patterns], exclude: [patterns]}`; both are optional."""
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
     chosen = [partial(_chosen, key, word, given) for word, given in value.items()]

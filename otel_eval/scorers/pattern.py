@@ -1,4 +1,7 @@
-"""How near a trajectory is to a pattern, in edits. Patterns are read here; the search is in `nfa`."""
+"""The scorer `trajectory_pattern`: how near the calls of a run are to a pattern, in edits.
+
+Patterns are compiled here; the search is in `nfa`.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ _MOST_LISTED: Final = 8
 
 @with_schema(_PATTERN)
 def read_pattern(key: str, value: Any) -> NFA:
-    """A pattern as an automaton.
+    """Compile a pattern to an automaton.
 
     Raises:
-        ConfigError: it is none, or it needs more than 10,000 states.
+        ConfigError: the value is not a pattern, or needs more than 10,000 states.
     """
     automaton = NFA()
     try:
@@ -48,21 +51,21 @@ def read_pattern(key: str, value: Any) -> NFA:
 
 
 def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
-    """Add the pattern's states behind `start`; the state where it ends."""
+    """Add the states of a pattern after `start`, and return the state where it ends."""
     if depth > _DEEPEST:
         raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
     if isinstance(value, str) and value:
-        end = automaton.state()
+        end = automaton.add_state()
         automaton.named[start].append((value, end))
         return end
     if isinstance(value, list | tuple):
         return _sequence(automaton, start, key, value, depth)
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "a pattern", f"write {_FORMS}")
-    return _composed(automaton, start, key, value, depth)
+    return _compile_mapping(automaton, start, key, value, depth)
 
 
-def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _compile_mapping(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     kinds = [word for word in value if word in _KINDS]
     known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
     check_keys(value, known, f"{key}.")
@@ -73,7 +76,7 @@ def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
     if kind == "optional":
         return _repeat(automaton, start, where, below, 0, 1, depth)
     if kind == "repeat":
-        return _repeated(automaton, start, key, value, depth)
+        return _build_repeat(automaton, start, key, value, depth)
     if not isinstance(below, list | tuple) or (kind == "choice" and not below):
         raise invalid_value(where, below, "a list of patterns", f"write e.g. {where}: [search, open]")
     build = {"sequence": _sequence, "any_order": _any_order, "choice": _choice}[kind]
@@ -81,7 +84,7 @@ def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
 
 
 def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    # A member that cannot be used leaves its place empty, so that those behind it are read all the same.
+    # After an invalid member the others are compiled nevertheless, so that all problems are reported.
     problems: list[str] = []
     for index, member in enumerate(members):
         try:
@@ -94,24 +97,24 @@ def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) ->
 
 
 def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    end = automaton.state()
+    end = automaton.add_state()
     entries = [_entry(automaton, start, member) for member in members]
-    for last in _ends(automaton, entries, key, members, depth):
+    for last in _build_members(automaton, entries, key, members, depth):
         automaton.free[last].append(end)
     return end
 
 
 def _entry(automaton: NFA, start: int, member: Any) -> int:
-    """The state where a member begins. A repetition returns to its beginning, so it gets a state of its own; a name does not."""
+    """The state where a member begins: a new one, since a repetition returns to it; for a name `start` itself."""
     if isinstance(member, str):
         return start
-    entry = automaton.state()
+    entry = automaton.add_state()
     automaton.free[start].append(entry)
     return entry
 
 
-def _ends(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
-    """Build each member behind its entry."""
+def _build_members(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
+    """Add the states of each member after its entry, and return the states where they end."""
     return collect_errors(
         partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
         for index, (entry, member) in enumerate(zip(entries, members, strict=True))
@@ -119,24 +122,24 @@ def _ends(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth:
 
 
 def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    """A state for each set of members that came already."""
+    """Add a state for each set of members that were matched already."""
     if len(members) > _MOST_ANY_ORDER:
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
-    came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
+    matched = [start, *(automaton.add_state() for _ in range((1 << len(members)) - 1))]
     entries = [_entry(automaton, start, member) for member in members]
-    # All first members at once, so that the problems of all are reported.
-    for index, end in enumerate(_ends(automaton, entries, key, members, depth)):
-        automaton.free[end].append(came[1 << index])
-    for taken, state in enumerate(came[1:], start=1):
+    # Members in first place are compiled together, so that the problems of all of them are reported.
+    for index, end in enumerate(_build_members(automaton, entries, key, members, depth)):
+        automaton.free[end].append(matched[1 << index])
+    for mask, state in enumerate(matched[1:], start=1):
         for index, member in enumerate(members):
-            if not taken >> index & 1:
+            if not mask >> index & 1:
                 end = _build(automaton, _entry(automaton, state, member), f"{key}[{index}]", member, depth + 1)
-                automaton.free[end].append(came[taken | 1 << index])
-    return came[-1]
+                automaton.free[end].append(matched[mask | 1 << index])
+    return matched[-1]
 
 
-def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
-    """`{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
+def _build_repeat(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+    """Compile `{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
         check_keys(inner, ("of", "min", "max"), f"{key}.repeat.")
@@ -157,7 +160,7 @@ def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
 def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most: int | None, depth: int) -> int:
     for _ in range(least):
         start = _build(automaton, start, key, member, depth + 1)
-    end = automaton.state()
+    end = automaton.add_state()
     automaton.free[start].append(end)
     if most is None:
         entry = _entry(automaton, start, member)
@@ -199,11 +202,11 @@ class TrajectoryPattern(BaseScorer):
     include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
 
     def requires(self) -> Requirements:
-        """Calls, also of the tools of the pattern."""
+        """Calls; the pattern names optional tools."""
         return Requirements(tools=ToolNames(optional=tuple(sorted(self.pattern.names))))
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Search the nearest word."""
+        """Find the nearest sequence of names that fits the pattern."""
         calls = trajectory.calls
         ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else parallel_groups(calls)
         fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)

@@ -1,6 +1,7 @@
-"""Scorers of values that a run recorded: durations, required fields of calls or steps, and labels.
+"""Scorers of what a run recorded: durations of the run or its tools, required fields of calls or steps, and labels.
 
-Times are read in nanoseconds and shown in milliseconds. The caller decides over which runs the distribution of labels is counted.
+Recorded times are in nanoseconds, results in milliseconds. The distribution of labels is computed over runs, in a window that
+the caller chooses.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
     >>> longest_chain([(0, 4), (2, 9), (4, 6)])
     7
     """
-    # Weighted interval scheduling: both lists rise, so the best chain that ends in time is found by bisection.
+    # Weighted interval scheduling: both lists are ascending, so bisection finds the best chain that ended before a start.
     ends, totals = [0], [0]
     ordered = sorted(intervals, key=lambda interval: (interval[1], interval[0]))
     if ordered:
@@ -85,34 +86,34 @@ class TimeCost(BaseScorer):
     of: str = field(default="run", metadata=reads(text))
 
     def requires(self) -> Requirements:
-        """Calls, also of the tool that is named, unless it is about the run's own span."""
-        return Requirements(calls=self.of != "run", tools=ToolNames(optional=() if self.of in _WHAT else (self.of,)))
+        """Calls, unless `of` is `run`; a tool that `of` names is optional."""
+        return Requirements(calls=self.of != "run", tools=ToolNames(optional=() if self.of in _MEASURED_PARTS else (self.of,)))
 
     @property
     def default_threshold(self) -> None:
-        """None: the elapsed time decides."""
+        """None: the elapsed time decides whether a run passes."""
         return
 
     def passes(self, found: Finding) -> bool:
-        """By the elapsed time."""
+        """Whether the elapsed time is within the budget."""
         return bool(found.details["elapsed_ms"] <= self.max_ms)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
         elapsed_ms = self._elapsed_ns(trajectory) / _NS_PER_MS
-        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
+        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # rounded once: a tenth left is 0.1
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
-        explained = f"{_WHAT.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
-        named = {} if self.of in _WHAT else {"seen": seen(trajectory.calls)}
+        explained = f"{_MEASURED_PARTS.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
+        named = {} if self.of in _MEASURED_PARTS else {"seen": seen(trajectory.calls)}
         return Finding(value, explained, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
 
     def _elapsed_ns(self, trajectory: Trajectory) -> int:
         if self.of == "run":
             start, end = _interval(trajectory, "the run")
             return end - start
-        calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]
-        if not calls and self.of in _WHAT:
+        calls = [call for call in trajectory.calls if self.of in _MEASURED_PARTS or call.name == self.of]
+        if not calls and self.of in _MEASURED_PARTS:
             raise NoScore(Skipped("no tool call"))
         if not calls:
             raise NoScore(Skipped(f"no call of {tool(self.of)}", {"seen": seen(trajectory.calls)}))
@@ -120,7 +121,7 @@ class TimeCost(BaseScorer):
         return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
 
 
-_WHAT: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
+_MEASURED_PARTS: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
 
 
 def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:
@@ -132,7 +133,7 @@ def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:
     return start, end
 
 
-_OF_A_CALL: Final = ("name", "arguments", "result", "error", "call_id", "span_id", "start_ns", "end_ns", "agent_path")
+_CALL_FIELDS: Final = ("name", "arguments", "result", "error", "call_id", "span_id", "start_ns", "end_ns", "agent_path")
 _MOST_LISTED: Final = 5
 
 
@@ -178,29 +179,29 @@ class TrajectoryStructure(BaseScorer):
         return Requirements(needs=frozenset(needs[key] for key in self.required if key in needs))
 
     def prepare(self) -> None:
-        """Default the keys, and refuse those that no call can have."""
+        """Set the default keys, and reject keys that no call can have."""
         default = ("arguments", "result") if self.steps is None else ("action",)
         self._set("required", default if self.required_keys is None else self.required_keys)
         if self.steps is not None:
             return
-        unknown = [key for key in self.required if key not in _OF_A_CALL]
+        unknown = [key for key in self.required if key not in _CALL_FIELDS]
         if unknown:
-            raise ConfigError(*(f"required_keys: no call can have {key!r}; {did_you_mean(key, _OF_A_CALL)}" for key in unknown))
+            raise ConfigError(*(f"required_keys: no call can have {key!r}; {did_you_mean(key, _CALL_FIELDS)}" for key in unknown))
         if not self.required:
             raise ConfigError("required_keys: an empty list asks for nothing; name a field such as result or leave it out")
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Check calls or steps."""
         if self.steps is not None:
-            return self._of_steps(recorded_field(trajectory, self.steps))
+            return self._check_steps(recorded_field(trajectory, self.steps))
         if not trajectory.calls:
             return Skipped("no tool call")
-        silent = next((key for key in self.required if _is_silent(trajectory.calls, key)), None)
-        if silent is not None:
-            return Skipped(f"no call recorded {silent}", reason="not_recorded")
+        unrecorded = next((key for key in self.required if _never_recorded(trajectory.calls, key)), None)
+        if unrecorded is not None:
+            return Skipped(f"no call recorded {unrecorded}", reason="not_recorded")
         errors: list[dict[str, Any]] = []
         for position, call in enumerate(trajectory.calls):
-            missing = [key for key in self.required if not _has(call, key)]
+            missing = [key for key in self.required if not _has_field(call, key)]
             if missing:
                 errors.append({"tool": call.name, "actual": position, "missing": missing})
         explained = [
@@ -208,7 +209,7 @@ class TrajectoryStructure(BaseScorer):
         ]
         return _finding(len(trajectory.calls), errors, explained)
 
-    def _of_steps(self, steps: Any) -> Finding | Outcome:
+    def _check_steps(self, steps: Any) -> Finding | Outcome:
         if steps is UNRECORDED:
             return Skipped(f"{self.steps} not recorded", reason="not_recorded")
         steps = decode_json(steps)
@@ -218,24 +219,24 @@ class TrajectoryStructure(BaseScorer):
             return Finding(0.0, f"{self.steps} holds no list of steps", {"valid": 0, "total": 0, "errors": ["no list"]})
         if not steps:
             return Finding(0.0, "no steps", {"valid": 0, "total": 0, "errors": ["no steps"]})
-        checked = [(position, self._lacks(step)) for position, step in enumerate(steps)]
+        checked = [(position, self._missing_of_step(step)) for position, step in enumerate(steps)]
         errors: list[dict[str, Any]] = [{"step": position, "missing": missing} for position, missing in checked if missing]
         explained = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_LISTED]]
         return _finding(len(steps), errors, explained)
 
-    def _lacks(self, step: Any) -> list[str]:
+    def _missing_of_step(self, step: Any) -> list[str]:
         if not isinstance(step, Mapping):
             return ["an object"]
         unnumbered = [] if "step" in step or "id" in step else ["step or id"]
         return unnumbered + [key for key in self.required if key not in step]
 
 
-def _is_silent(calls: Sequence[ToolCall], key: str) -> bool:
-    return not any(_recorded(call, key) for call in calls) and not all(_has(call, key) for call in calls)
+def _never_recorded(calls: Sequence[ToolCall], key: str) -> bool:
+    return not any(_recorded(call, key) for call in calls) and not all(_has_field(call, key) for call in calls)
 
 
-def _has(call: ToolCall, key: str) -> bool:
-    return _recorded(call, key) or bool(key == "result" and call.error)  # a failed call need not have any
+def _has_field(call: ToolCall, key: str) -> bool:
+    return _recorded(call, key) or bool(key == "result" and call.error)  # a failed call needs no result
 
 
 def _recorded(call: ToolCall, key: str) -> bool:
@@ -303,7 +304,7 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
 
     Returns:
         `labels` sorted, `counts` by label, `fractions` in the order of `labels`, and `skew`, the largest fraction
-        minus the smallest. Nothing recorded: empty, skew 0.
+        minus the smallest. Without labels the first three are empty and `skew` is 0.
 
     >>> summarize([Skipped(RECORDED, {"label": label}) for label in ("yes", "no", "yes", "yes")])
     {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
@@ -315,7 +316,7 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
 
 
 def distribution(labels: Iterable[str]) -> dict[str, Any]:
-    """How often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` gives them."""
+    """Count how often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` returns them."""
     counts = dict(sorted(Counter(labels).items()))
     total = sum(counts.values())
     fractions = [number / total for number in counts.values()]

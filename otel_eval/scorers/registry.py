@@ -30,7 +30,7 @@ class ScorerFunction(Protocol):
     """What `@scorer` registers: a function of a trajectory, with keyword parameters if it has any."""
 
     def __call__(self, trajectory: Trajectory, /, *args: Any, **kwargs: Any) -> Returned | Awaitable[Returned]:
-        """An outcome, a number in [0, 1] or a bool, at once or later."""
+        """Return an outcome, a number in [0, 1] or a bool, or an awaitable of one of these."""
         ...
 
 
@@ -39,7 +39,7 @@ Anything = TypeVar("Anything", bound=ScorerFunction | type)
 T = TypeVar("T")
 
 _NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
-_READ_UNASKED: Final = ("arguments", "results", "content", "tokens")  # for a scorer that does not say what it needs
+_DEFAULT_NEEDS: Final = ("arguments", "results", "content", "tokens")  # for a scorer that declares no needs
 
 
 class Registration(NamedTuple):
@@ -47,7 +47,7 @@ class Registration(NamedTuple):
 
     thing: Any
     version: str = "1"
-    needs: frozenset[str] = frozenset(_READ_UNASKED)
+    needs: frozenset[str] = frozenset(_DEFAULT_NEEDS)
     reads_calls: bool = True
 
 
@@ -55,22 +55,23 @@ _registered: Final[dict[str, Registration]] = {}
 
 
 def scorer(
-    name: str, *, version: str = "1", needs: Iterable[str] = _READ_UNASKED, reads_calls: bool = True
+    name: str, *, version: str = "1", needs: Iterable[str] = _DEFAULT_NEEDS, reads_calls: bool = True
 ) -> Callable[[Anything], Anything]:
     """Register a class or a function as a scorer and return it, a `BaseScorer` with this name as its `type`.
 
-    A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a number in [0, 1] or
-    a bool, at once or as a coroutine. One that raises or returns anything else gives `Failed`.
+    A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a number in [0, 1] or a bool; it
+    may be a coroutine function. If it raises or returns anything else, the outcome is `Failed`.
 
     Args:
         name: the `type` in a specification.
-        version: travels with every score.
-        needs: what must be read for it: any of "arguments", "results", "content", "spans", "tokens".
-        reads_calls: whether it is skipped where the instrumentation records no tool calls.
+        version: is exported with every score.
+        needs: what the scorer reads: any of "arguments", "results", "content", "spans", "tokens".
+        reads_calls: whether runs are skipped if some of their tool calls are unknown.
 
     Raises:
-        ValueError: the name is taken, or empty; the version is no text; there is no such need; it cannot be called, or is
-            declared to return something else. (Parameters of a configuration are checked against simple annotations.)
+        ValueError: the name is registered already or empty; the version is not a text; a need does not exist; the object
+            cannot be called, or is declared to return something else. (Parameters of a configuration are checked against simple
+            annotations.)
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
@@ -96,15 +97,15 @@ def scorer(
 
 
 def _registration_of(thing: Any) -> Registration:
-    """As it was registered, under whatever name; else with what holds for all."""
+    """The registration of a class or function under any name; one with the defaults if it is not registered."""
     return next((each for each in _registered.values() if each.thing is thing), Registration(thing))
 
 
 def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
-    """The needs, checked: a misspelt one would silently never be read.
+    """Return the needs if all of them exist; a misspelt one would be ignored without an error.
 
     Raises:
-        ValueError: there is no such need.
+        ValueError: one does not exist, or they are a text.
     """
     if isinstance(needs, str):
         raise ValueError(f"{name}: needs is a text; write needs=[{needs!r}]")
@@ -115,8 +116,8 @@ def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
 
 
 def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
-    """What other packages register under each name; one, unless two packages chose the same name."""
-    # Loaded only where more than what is built in is asked for: it costs more to import than all scorers.
+    """The entry points of a group by name: one each, unless several packages chose the same name."""
+    # Imported only if other packages may provide a scorer: the import takes longer than that of all scorers.
     from importlib.metadata import entry_points
 
     found: dict[str, list[EntryPoint]] = {}
@@ -127,7 +128,7 @@ def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
 
 
 def unused_entry_points() -> list[str]:
-    """What installed packages register under a name that is ours: as `name = module:attribute`."""
+    """Entry points that have no effect because their name is that of a built-in scorer, as `name = module:attribute`."""
     ours = {name for name, each in _registered.items() if str(getattr(each.thing, "__module__", "")).startswith("otel_eval.")}
     return [
         f"{name} = {each.value}" for name, found in entry_points_of(GROUP).items() if name in {*ours, *ALIASES} for each in found
@@ -143,15 +144,15 @@ def get_scorer(name: str) -> Any:
     """Return the class or function that is registered under a name or alias.
 
     Raises:
-        KeyError: there is none; the message lists what exists.
-        ConfigError: two packages register one each.
+        KeyError: no scorer has the name; the message lists all names.
+        ConfigError: two packages register the name.
     """
     name = ALIASES.get(name, name)
     if name not in _registered:
         installed = entry_points_of(GROUP).get(name)
         if installed is None:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
-        thing = _only(name, installed).load()
+        thing = _single_entry_point(name, installed).load()
         # Loading may have registered it by its decorator.
         _registered.setdefault(name, _registration_of(thing))
     return _registered[name].thing
@@ -161,7 +162,7 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     """The canonical name of a `type`, which is a name, an alias or a dotted path, and what is registered under it.
 
     Raises:
-        ConfigError: there is no such scorer, or the path leads nowhere.
+        ConfigError: there is no such scorer, or it cannot be imported or called.
     """
     name, quoted = ALIASES.get(kind, kind), redacted_repr(kind)
     if name in _registered:
@@ -185,7 +186,7 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     return name, _registration_of(thing)
 
 
-def _only(name: str, found: list[EntryPoint]) -> EntryPoint:
+def _single_entry_point(name: str, found: list[EntryPoint]) -> EntryPoint:
     if len(found) > 1:
         paths = " and ".join(sorted(each.value for each in found))
         raise ConfigError(f"type: two packages register {name!r}, {paths}; remove one, or write its path as the type")
@@ -193,11 +194,11 @@ def _only(name: str, found: list[EntryPoint]) -> EntryPoint:
 
 
 def import_path(key: str, path: str) -> Any:
-    """What a dotted path `package.module:attribute` or `package.module.attribute` names.
+    """Import what a dotted path `package.module:attribute` or `package.module.attribute` names.
 
     Args:
-        key: where the path stands, for the error.
-        path: of anything.
+        key: the key that has the path as its value, for the error.
+        path: of anything that a module contains.
 
     Raises:
         ConfigError: it cannot be imported.
@@ -221,17 +222,17 @@ _SIMPLE: Final = (bool, int, float, str, list, dict, NoneType)
 
 
 def refused_return(thing: Any) -> str:
-    """What a scorer declares to return, if that can be neither an outcome, a number nor a bool; else ""."""
+    """The declared return type of a scorer, if it can be neither an outcome, a number nor a bool; else ""."""
     called = thing if inspect.isfunction(thing) else getattr(thing, "__call__", None)  # noqa: B004 - of a class, its instances'
     declared = _hints(called).get("return", Any)
-    return "" if _may_be_outcome(declared) else _written(declared)
+    return "" if _may_be_outcome(declared) else _type_name(declared)
 
 
 def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str) -> T:
-    """What a class of another package makes of parameters; `refused` begins the error if it makes nothing.
+    """Create an instance of a class of another package; `refused` is the beginning of the error if the class raises one.
 
     Raises:
-        ConfigError: it raised.
+        ConfigError: the class raised an error.
     """
     try:
         return thing(**given)
@@ -243,23 +244,23 @@ def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str)
 
 
 def wrong_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()) -> list[str]:
-    """What is wrong with parameters for a function, behind the trajectory, or for a class: unknown, missing, of another type.
+    """Describe the unknown, missing and wrongly typed parameters for a class, or for a function of a trajectory.
 
     Args:
-        besides: further keys that may be given with them.
+        besides: further keys that are allowed.
     """
-    takes = _keywords(thing)
+    keywords = _keywords(thing)
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
-    keys = [] if takes is None else wrong_keys(given, dict.fromkeys(besides, False) | takes)
+    keys = [] if keywords is None else wrong_keys(given, dict.fromkeys(besides, False) | keywords)
     return keys + [
-        f"{key}: {redacted_repr(value)} is not {_written(hints[key])}, its annotation; write a value of that type"
+        f"{key}: {redacted_repr(value)} is not {_type_name(hints[key])}, its annotation; write a value of that type"
         for key, value in given.items()
-        if key in hints and not _fits(value, hints[key])
+        if key in hints and not _matches_type(value, hints[key])
     ]
 
 
 def _keywords(thing: Any) -> dict[str, bool] | None:
-    """The keyword parameters of a function (after the trajectory) or a class → required; None if it takes any."""
+    """The keyword parameters of a function (after the trajectory) or a class → whether it is required; None if it accepts any."""
     try:
         parameters = list(inspect.signature(thing).parameters.values())
     except (TypeError, ValueError):
@@ -274,7 +275,7 @@ def _keywords(thing: Any) -> dict[str, bool] | None:
 def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:
     try:
         return get_type_hints(called) if called is not None else {}
-    except Exception:  # noqa: BLE001 - an annotation may name anything, also what is not there yet
+    except Exception:  # noqa: BLE001 - an annotation may name anything, also what is not defined yet
         return {}
 
 
@@ -290,14 +291,14 @@ def _may_be_outcome(declared: Any) -> bool:
     return not isinstance(kind, type) or issubclass(kind, _OUTCOMES) or kind in (Any, object, *_AWAITABLE)
 
 
-def _fits(value: Any, declared: Any) -> bool:
+def _matches_type(value: Any, declared: Any) -> bool:
     origin = get_origin(declared)
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(declared))
+        return any(_matches_type(value, each) for each in get_args(declared))
     if origin is Literal:
         return any(type(value) is type(each) and value == each for each in get_args(declared))
     if origin is list and isinstance(value, list):
-        return all(_fits(each, get_args(declared)[0]) for each in value)
+        return all(_matches_type(each, get_args(declared)[0]) for each in value)
     kind = origin or declared
     if kind not in _SIMPLE:
         return True
@@ -306,7 +307,7 @@ def _fits(value: Any, declared: Any) -> bool:
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
-def _written(declared: Any) -> str:
+def _type_name(declared: Any) -> str:
     if declared is NoneType:
         return "None"
     return declared.__name__ if isinstance(declared, type) and get_origin(declared) is None else str(declared)

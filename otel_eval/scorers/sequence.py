@@ -29,7 +29,7 @@ _SHAPES: Final = (
     ("then", re.compile(r"(?P<a>\S.*?)\s+then\s+(?P<b>\S.*?)" + _WITHIN)),
     ("before", re.compile(r"(?P<a>\S.*?)\s+before\s+(?P<b>\S.*)")),
 )
-_WORD: Final = re.compile(r"(?<!\S)(?:never|before|then|within|after)(?!\S)")
+_KEYWORD: Final = re.compile(r"(?<!\S)(?:never|before|then|within|after)(?!\S)")
 _NS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a"
 
@@ -48,7 +48,7 @@ class OrderRule:
 
 @with_schema(STRINGS)
 def read_rules(key: str, value: Any) -> tuple[OrderRule, ...]:
-    """A list of rules, each of the four forms; names may be glob patterns."""
+    """Read a list of rules, each in one of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:
         raise invalid_value(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
     return each_of(key, value, _rule)
@@ -59,17 +59,17 @@ def _rule(key: str, written: Any) -> OrderRule:
         found = shape.fullmatch(written.strip()) if isinstance(written, str) else None
         if found is not None:
             parts = found.groupdict()
-            _refuse_words(key, written, (parts["a"], parts["b"]))
+            _reject_keywords(key, written, (parts["a"], parts["b"]))
             within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
             a, b = parts["a"], parts["b"]
             return OrderRule(written.strip(), kind, (a, b), glob_matcher(a), glob_matcher(b), within)
     raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
 
 
-def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
-    """A name that holds a word of rules is a slip, `a then b within 5` for one, and would silently match no call."""
+def _reject_keywords(key: str, written: str, names: tuple[str, str]) -> None:
+    """Raise `ConfigError` if a name contains a keyword of rules: it is a mistake, such as `a then b within 5`."""
     for name in names:
-        found = _WORD.search(name)
+        found = _KEYWORD.search(name)
         if found is not None:
             remedy = f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern, {found[0][:-1]}?"
             raise ConfigError(f"{key}: {redacted_repr(written)} is no rule, {name!r} has the word {found[0]!r} in it; {remedy}")
@@ -82,7 +82,7 @@ class Precedence(BaseScorer):
 
     Rules that hold / rules; a rule whose trigger never happens holds. A call is *later* than another if it belongs to a later
     group of parallel calls. Details: `broken` [{rule, calls}] with the positions of the calls that break it. Skipped: a rule
-    asks for a time that was not recorded.
+    needs a time that was not recorded.
 
     * `a before b` (trigger: both are called): no `b` is earlier than the first `a`.
     * `b only after a` (trigger: `b`): every `b` is later than some `a`; one issued together with it is not.
@@ -108,12 +108,12 @@ class Precedence(BaseScorer):
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
 
     def requires(self) -> Requirements:
-        """Calls, also of both tools of each rule."""
+        """Calls; the rules name optional tools."""
         return Requirements(tools=ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools)))
 
     @property
     def suggestions(self) -> tuple[str, ...]:
-        """`before` holds where its first tool is never called; a policy that guards a tool needs `only after`."""
+        """Hints at `before` rules, which hold if the first tool is never called: to guard a tool, a policy needs `only after`."""
         rules = [(rule.written, *rule.tools) for rule in self.rules if rule.kind == "before"]
         return tuple(
             f"{written!r} also holds where {a} is never called; write '{b} only after {a}' if {b} must not be called without it"
@@ -121,56 +121,56 @@ class Precedence(BaseScorer):
         )
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Try each rule."""
+        """Test each rule."""
         calls = trajectory.calls
         if self.concurrency == "respect":
-            place = [index for index, batch in enumerate(parallel_groups(calls)) for _ in batch]
+            group_of = [index for index, members in enumerate(parallel_groups(calls)) for _ in members]
         else:
-            place = list(range(len(calls)))
+            group_of = list(range(len(calls)))
         broken, explained = [], []
         for rule in self.rules:
-            if breaking := _breaking(rule, calls, place):
+            if breaking := _breaking_calls(rule, calls, group_of):
                 broken.append({"rule": rule.written, "calls": breaking})
                 explained.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
-        held = len(self.rules) - len(broken)
-        text = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(explained)}" if explained else "")
-        return Finding(held / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
+        kept = len(self.rules) - len(broken)
+        text = f"{kept} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(explained)}" if explained else "")
+        return Finding(kept / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
-def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int]:
+def _breaking_calls(rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int]) -> list[int]:
     """The positions of the calls that break a rule."""
     first = [position for position, call in enumerate(calls) if rule.a(call.name)]
     second = [position for position, call in enumerate(calls) if rule.b(call.name)]
     if rule.kind == "then":
-        return _unanswered(rule, calls, place, first, second)
+        return _not_followed(rule, calls, group_of, first, second)
     if not first:
         return second if rule.kind == "only after" else []
     # All three forms depend on the first `a` alone.
-    earliest = place[first[0]]
+    earliest = group_of[first[0]]
     if rule.kind == "before":
-        return [position for position in second if place[position] < earliest]
+        return [position for position in second if group_of[position] < earliest]
     if rule.kind == "only after":
-        return [position for position in second if place[position] <= earliest]
-    return [position for position in second if place[position] > earliest]
+        return [position for position in second if group_of[position] <= earliest]
+    return [position for position in second if group_of[position] > earliest]
 
 
-def _unanswered(
-    rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int], first: Sequence[int], second: Sequence[int]
+def _not_followed(
+    rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int], first: Sequence[int], second: Sequence[int]
 ) -> list[int]:
-    """The calls of `first` that no later one of `second` answers in time."""
-    # Positions are in order of start, so the places of groups rise, and bisection finds the first later call.
-    places = [place[position] for position in second]
-    after = {position: bisect_right(places, place[position]) for position in first}
-    lost = [position for position in first if after[position] == len(second)]
-    if rule.within_ns is None or len(lost) == len(first):
-        return lost
-    asked = [position for position in first if after[position] < len(second)]
-    if not all(is_timed(calls[position]) for position in (*asked, *second[after[asked[0]] :])):
+    """The positions in `first` that no call of `second` follows in time; raises `NoScore` if a needed time is unknown."""
+    # Positions are in order of start, so the numbers of their groups ascend, and bisection finds the first later call.
+    groups = [group_of[position] for position in second]
+    after = {position: bisect_right(groups, group_of[position]) for position in first}
+    unfollowed = [position for position in first if after[position] == len(second)]
+    if rule.within_ns is None or len(unfollowed) == len(first):
+        return unfollowed
+    followed = [position for position in first if after[position] < len(second)]
+    if not all(is_timed(calls[position]) for position in (*followed, *second[after[followed[0]] :])):
         raise NoScore(Skipped(f"no time recorded for a call that {rule.written!r} asks about", reason="not_recorded"))
     starts = [calls[position].start_ns or 0 for position in second]
-    earliest = list(accumulate(reversed(starts), min))[::-1]  # of each and those after it
-    late = [position for position in asked if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]
-    return sorted(lost + late)
+    earliest = list(accumulate(reversed(starts), min))[::-1]  # the least start from each index on
+    too_late = [position for position in followed if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]
+    return sorted(unfollowed + too_late)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,11 @@ class IdenticalCalls(BaseScorer):
         return Requirements(needs=frozenset(() if self.ignore_arguments else {"arguments"}))
 
     def keys_of(self, calls: Sequence[ToolCall]) -> list[Hashable]:
-        """What makes calls identical."""
+        """A key for each call; identical calls have equal keys.
+
+        Raises:
+            NoScore: arguments are needed and were not recorded.
+        """
         if self.ignore_arguments:
             return [call.name for call in calls]
         unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
@@ -214,7 +218,7 @@ class RedundantCalls(IdenticalCalls):
     """
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Count what was made before."""
+        """Count the calls that repeat an identical earlier one."""
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
@@ -261,7 +265,7 @@ class LoopDetection(IdenticalCalls):
     max_cycle: int = field(default=4, metadata=reads(count("calls", 4)))
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Look for cycles of each length; without one among the names there is none among the calls."""
+        """Look for cycles of each length, first among names: arguments are read only if the names have one."""
         calls = trajectory.calls
         loops = self._loops([call.name for call in calls])
         if loops and not self.ignore_arguments:
@@ -275,10 +279,10 @@ class LoopDetection(IdenticalCalls):
         return Finding(0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": loops_found})
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
-        """The most repeated cycle of each length that comes more than `max_repeats` times in a row, the shortest first."""
+        """The most repeated cycle of each length that occurs more than `max_repeats` times in a row, the shortest first."""
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
         found = [_most_repeated(keys, length) for length in lengths]
-        # A cycle that is itself a shorter cycle over and over is listed already.
+        # A cycle that consists of repetitions of a shorter one is listed already.
         listed_cycles: list[_Repetition] = []
         for loop in found:
             if loop.times > self.max_repeats and not any(loop.length % each.length == 0 for each in listed_cycles):
@@ -287,7 +291,7 @@ class LoopDetection(IdenticalCalls):
 
 
 def _most_repeated(keys: Sequence[Hashable], length: int) -> _Repetition:
-    """The cycle of that length that comes most often in a row: a stretch where each call equals that `length` before."""
+    """The cycle of a length with most repetitions in a row: a stretch where each call equals the one `length` before it."""
     best, stretch = _Repetition(0, length, 1), 0
     for position in range(length, len(keys)):
         stretch = stretch + 1 if keys[position] == keys[position - length] else 0

@@ -21,7 +21,7 @@ _MOST_SEEN: Final = 50
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many characters."""
+    """The text, cut to at most `most` characters; "…" marks the cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -48,16 +48,16 @@ def seen(calls: Iterable[ToolCall | SpanRef]) -> list[str]:
 
 
 def listed_names(names: Iterable[str]) -> list[str]:
-    """The same of names that are distinct."""
+    """Sort distinct names, cut long ones, and return at most 50."""
     return [name if len(name) <= _LONGEST_NAME else tool(name) for name in sorted(names)[:_MOST_SEEN]]
 
 
 ENOUGH_RUNS: Final = 1000
 """Runs after which a required tool that never occurred is reported."""
 
-_LOOKS: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
-_MOST_REMEMBERED: Final = 1000
-_ALIKE: Final = 0.75
+_CHECK_AFTER: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
+_MOST_TRACKED: Final = 1000
+_LEAST_SIMILARITY: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class ToolNames:
 
     Attributes:
         required: a run without a call of them cannot reach the best score.
-        optional: named otherwise.
-        forbidden: a run without a call of them is as good as can be, so that they are never reported.
+        optional: other names, whose absence from a run does not matter.
+        forbidden: a run without a call of them can reach the best score, so they are never reported as unused.
     """
 
     required: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class ToolNames:
 
 @dataclass(slots=True)
 class _Evaluation:
-    """What was seen of the runs that one evaluation matched."""
+    """The tool names in the scorers of one evaluation, and the tools that its runs called."""
 
     names: ToolNames
     runs: int = 0
@@ -88,12 +88,12 @@ class _Evaluation:
     reported: set[str] = field(default_factory=set)
 
     def unseen(self) -> list[str]:
-        """Required and optional names that no call had, each once, the required ones first."""
+        """Required and optional names that no call had and that were not reported yet; required ones first."""
         named = dict.fromkeys((*self.names.required, *self.names.optional))
         return [name for name in named if name not in self.reported and not any(_matches(name, seen) for seen in self.seen)]
 
     def unmentioned(self) -> list[str]:
-        """Names of calls that no policy mentions."""
+        """Names of called tools that no name in a policy matches."""
         named = (*self.names.required, *self.names.optional, *self.names.forbidden)
         return sorted(seen for seen in self.seen if not any(_matches(name, seen) for name in named))
 
@@ -102,9 +102,9 @@ class ToolNameCheck:
     """Compares the names in policies with the tools that runs called, and reports each suspicious name once.
 
     Args:
-        scorers: of each evaluation by its name.
-        live: whether the input has no end: then names are reported as soon as they are suspicious, at the latest after
-            `ENOUGH_RUNS` runs, after which no more runs are looked at. Otherwise everything is reported by `finish`.
+        scorers: the scorers of each evaluation, by its name.
+        live: whether the input is endless: then names are reported as soon as they are suspicious, at the latest after
+            `ENOUGH_RUNS` runs, and further runs are ignored. Otherwise `finish` reports all of them.
     """
 
     def __init__(self, scorers: Mapping[str, Iterable[Any]], *, live: bool) -> None:
@@ -113,9 +113,9 @@ class ToolNameCheck:
         self._live: Final = live
 
     def observe(self, trajectory: Trajectory, evaluations: Iterable[str]) -> list[str]:
-        """Take a run and the names of the evaluations that match it; the warnings that are due, usually none.
+        """Count a run for the evaluations that match it, and return the warnings that are due, usually none.
 
-        Runs whose calls are not all known are left out.
+        Runs whose calls are not all known are ignored.
         """
         if trajectory.incomplete or trajectory.calls_unknown:
             return []
@@ -125,14 +125,14 @@ class ToolNameCheck:
             if known is None or (self._live and known.runs >= ENOUGH_RUNS):
                 continue
             known.runs += 1
-            if len(known.seen) < _MOST_REMEMBERED:
+            if len(known.seen) < _MOST_TRACKED:
                 known.seen.update([call.name for call in trajectory.calls])
-            if self._live and known.runs in _LOOKS:
+            if self._live and known.runs in _CHECK_AFTER:
                 due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
         return due
 
     def finish(self) -> list[str]:
-        """The warnings at the end of the input; of live input that ends early only names that resemble another one."""
+        """The warnings at the end of the input; for live input only those about names that resemble a called tool."""
         looked_at = ((name, known) for name, known in self._evaluations.items() if known.runs)
         return [warning for name, known in looked_at for warning in _warnings(name, known, never=not self._live)]
 
@@ -141,16 +141,16 @@ def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
     found = []
     unmentioned = known.unmentioned()
     for name in known.unseen():
-        near = nearest(name, unmentioned, alike=_ALIKE)
+        near = nearest(name, unmentioned, alike=_LEAST_SIMILARITY)
         if near is None and not (never and name in known.names.required):
             continue
         known.reported.add(name)
-        remedy = f"; did you mean `{near}`?" if near else _called(known.seen)
+        remedy = f"; did you mean `{near}`?" if near else _list_called(known.seen)
         found.append(printable(f"`{name}` was never called{remedy} (evaluation {evaluation}, {plural(known.runs, 'run')})"))
     return found
 
 
-def _called(seen: set[str]) -> str:
+def _list_called(seen: set[str]) -> str:
     shown: Sequence[str] = sorted(seen)
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return f"; called were {', '.join(shown[:8])}{more}" if shown else "; no tool was called at all"

@@ -39,13 +39,13 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
 
 
 def _subset(expected: Any, actual: Any) -> float:
-    """Every expected key present with an equal value; anything else may be there as well."""
+    """1 if every expected key is present with an equal value, else 0; further actual keys are allowed."""
     expected, actual = as_object(expected), as_object(actual)
     return float(all(key in actual and actual[key] == value for key, value in expected.items()))
 
 
 def overlap_share(expected: Any, actual: Any) -> float:
-    """1 where equal; of two objects the share of the union of their keys, each counted by its own share."""
+    """1 for equal values; for two objects, the sum of the overlap shares of common keys / keys in the union; else 0."""
     if expected == actual:
         return 1.0
     if not (is_object(expected) and is_object(actual)):
@@ -57,29 +57,29 @@ def overlap_share(expected: Any, actual: Any) -> float:
 MODES: Final[Mapping[str, Agreement]] = {
     "exact": lambda expected, actual: float(as_object(expected) == as_object(actual)),
     "subset": _subset,
-    "superset": lambda expected, actual: _subset(actual, expected),  # every key that is there is expected
+    "superset": lambda expected, actual: _subset(actual, expected),  # every actual key is expected
     "overlap": lambda expected, actual: overlap_share(as_object(expected), as_object(actual)),
 }
 
 
 def as_object(arguments: Any) -> Mapping[str, Any]:
-    """Arguments as an object, decoded if they are JSON text; a bare value under the key that stands for none."""
+    """Arguments as an object, decoded if they are JSON text; a bare value under the key `__value__`."""
     arguments = decode_json(arguments)
     return arguments if is_object(arguments) else {"__value__": arguments}
 
 
 def is_bare_value(arguments: Any) -> bool:
-    """Whether the arguments are a bare value, alone or as it is written down."""
+    """Whether the arguments are a bare value, alone or as `{"__value__": value}`."""
     return not is_object(arguments) or arguments.keys() == {"__value__"}
 
 
 def is_object(value: Any) -> bool:
-    """Whether it is a mapping."""
-    return type(value) is dict or isinstance(value, Mapping)  # the second looks at abstract classes, which takes long
+    """Whether a value is a mapping."""
+    return type(value) is dict or isinstance(value, Mapping)  # the second test is slow: it uses an abstract class
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What a dotted key leads to, or `UNRECORDED`; a key that is itself written with dots comes before any way down."""
+    """The value at a dotted path, or `UNRECORDED`; a key that contains the dots itself takes precedence over nested keys."""
     if not isinstance(value, Mapping):
         return UNRECORDED
     if path in value:
@@ -89,7 +89,7 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def decode_json(value: Any) -> Any:
-    """JSON text as the value it spells, however often it was encoded; anything else as it is.
+    """Decode JSON text, as often as it was encoded; return anything else unchanged.
 
     >>> decode_json('{"a": 1}'), decode_json("plain"), decode_json(3)
     ({'a': 1}, 'plain', 3)
@@ -102,21 +102,21 @@ def decode_json(value: Any) -> Any:
     return value
 
 
-def _refused(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-strict_json: Final = json.JSONDecoder(parse_constant=_refused).decode
-"""The value that a JSON text spells; raises `ValueError` for NaN and infinities as well, which are no JSON."""
+strict_json: Final = json.JSONDecoder(parse_constant=_reject_constant).decode
+"""Decode JSON text. Raises `ValueError` for NaN and infinities as well, which are not JSON."""
 
 
 def text_of(value: Any) -> str:
-    """A scalar as text, true and false as they are written in YAML and JSON."""
+    """A scalar as text; bools are `true` and `false`, as in YAML and JSON."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def hashable(value: Any) -> Hashable:
-    """A hashable stand-in: two are equal if and only if the values are, a list and a tuple never.
+    """A hashable substitute for a value: two are equal if and only if the values are; a list never equals a tuple.
 
     Raises:
         TypeError: some value inside is neither JSON nor hashable.
@@ -132,21 +132,21 @@ def hashable(value: Any) -> Hashable:
     if is_object(value):
         try:
             return _OBJECT, frozenset(value.items())
-        except TypeError:  # of lists or objects inside
+        except TypeError:  # a list or an object is inside
             return _OBJECT, frozenset([(key, hashable(below)) for key, below in value.items()])
     if isinstance(value, list | tuple):
         return _TUPLE if isinstance(value, tuple) else _LIST, tuple([hashable(below) for below in value])
     raise TypeError(f"{kind.__name__} cannot be hashed")
 
 
-_OBJECT, _LIST, _TUPLE = object(), object(), object()  # equal to nothing that is in a value
+_OBJECT, _LIST, _TUPLE = object(), object(), object()  # equal to nothing in a recorded value
 
 
 def recorded_field(trajectory: Trajectory, name: str, *, within: tuple[str, ...] = ("output",)) -> Any:
-    """The value that the name leads to, or `UNRECORDED`.
+    """The recorded value with a name, or `UNRECORDED`.
 
-    An attribute of that name comes first; then, in the parts listed, the part itself if it is called so (`output`),
-    or the field of an object at that dotted path.
+    An attribute of that name takes precedence. Then each part in `within` is searched: the part itself if that is its name
+    (`output`), or else the field at that dotted path of the part.
 
     >>> from otel_eval.testing import trajectory
     >>> recorded_field(trajectory(output={"plan": {"steps": [1]}}), "plan.steps")
@@ -167,11 +167,11 @@ def recorded_field(trajectory: Trajectory, name: str, *, within: tuple[str, ...]
 
 
 Records = Callable[[str], Mapping[str, Any] | None]
-"""Gives the record of a key, or None."""
+"""A function that returns the record of a key, or None."""
 
 _FILES: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where a file is a dataset
 _EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
-_KNOWN: Final = ("dataset", "key", "field", "column")
+_REFERENCE_KEYS: Final = ("dataset", "key", "field", "column")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +179,9 @@ class Reference:
     """Where a run's own reference is.
 
     Attributes:
-        key: an attribute of the run: the reference itself, or, where there are records, the key of one.
+        key: the attribute of the run that holds the reference itself or, with `records`, the key of its record.
         records: the dataset, or None.
-        field: of the record, the one that is the reference.
+        field: the field of a record that holds the reference.
     """
 
     key: str
@@ -194,32 +194,32 @@ class Reference:
         return None if self.records is None or value is None else text_of(value)
 
     def of(self, trajectory: Trajectory) -> Any:
-        """The reference, decoded; or `Skipped` where there is none.
+        """The reference, decoded; or `Skipped` if there is none.
 
         Raises:
-            NoScore: the dataset is no use.
+            NoScore: the dataset returned something that is not a record.
         """
         value = trajectory.attributes.get(self.key, UNRECORDED)
         if self.records is None:
-            return _none(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
+            return _no_reference(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
         if value is UNRECORDED:
-            return _none(self._no("not recorded"))
+            return _no_reference(self._explain("not recorded"))
         record: Any = self.records(text_of(value))
         if record is None:
-            return _none(self._no("the dataset has no such record"))
+            return _no_reference(self._explain("the dataset has no such record"))
         if not isinstance(record, Mapping):
             raise NoScore(Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"))
         found = decode_json(record.get(self.field))
-        return _none(self._no(f"its record has no {self.field}")) if found is None else found
+        return _no_reference(self._explain(f"its record has no {self.field}")) if found is None else found
 
     def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
-        """Where in a file the run's record is: `dataset` and `line`; nothing if it is in none."""
+        """The position of the run's record in a file: `dataset` and `line`; empty if it is not in a file."""
         key, place_of = self.key_of(trajectory), getattr(self.records, "place_of", None)
         place: Mapping[str, Any] = {} if key is None or place_of is None else place_of(key)
         return place
 
-    def _no(self, why: str) -> str:
-        # The key's value is left out: it may be content.
+    def _explain(self, why: str) -> str:
+        # The message omits the key's value: it may be content.
         return f"no reference for key {self.key}: {why}"
 
 
@@ -229,7 +229,7 @@ def is_file(dataset: Any) -> bool:
 
 
 def references_of(scorer: object) -> Iterator[Reference]:
-    """The references a scorer may read, with those of the scorers that it leads to.
+    """The references that a scorer may read, including those of the scorers it contains.
 
     >>> from otel_eval.scorers import create_scorer
     >>> [each.key for each in references_of(create_scorer({"type": "tool_call_order", "reference": "my.expected"}))]
@@ -237,13 +237,13 @@ def references_of(scorer: object) -> Iterator[Reference]:
     """
     if not isinstance(scorer, BaseScorer):  # attributes of a user's object mean something else, and may raise
         return
-    held = (getattr(scorer, name, None) for name in ("reference", "answer"))
-    yield from (each for each in held if isinstance(each, Reference))
+    candidates = (getattr(scorer, name, None) for name in ("reference", "answer"))
+    yield from (each for each in candidates if isinstance(each, Reference))
     for further in getattr(scorer, "scorers", ()):
         yield from references_of(further)
 
 
-def _none(why: str) -> Skipped:
+def _no_reference(why: str) -> Skipped:
     return Skipped(why, reason="no_reference")
 
 
@@ -257,14 +257,14 @@ _IN_DATASET: Final = {
 
 @with_schema({"anyOf": [STRING, _IN_DATASET]})
 def reference(key: str, value: Any) -> Reference:
-    """An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
+    """Read an attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
     if isinstance(value, Reference):
         return value
     if isinstance(value, str):
         return Reference(text(key, value))
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
-    problems = unknown_keys(value, _KNOWN, f"{key}.")
+    problems = unknown_keys(value, _REFERENCE_KEYS, f"{key}.")
     problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
     words = {word: value[word] for word in ("key", "field", "column") if word in value}
     try:
@@ -273,16 +273,16 @@ def reference(key: str, value: Any) -> Reference:
         problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    return _within(key, value["dataset"], **words)
+    return _dataset_reference(key, value["dataset"], **words)
 
 
-def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
+def _dataset_reference(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
     if is_file(dataset):
         return Reference(key, import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where), field)
     if column is not None:
         raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
     if isinstance(dataset, Mapping):
-        # Kept as it is, so that it may change; YAML's keys may be numbers.
+        # Not copied if its keys are texts, so that the user may change it later. Keys in YAML may be numbers.
         by_text = dataset if all(isinstance(each, str) for each in dataset) else {text_of(k): v for k, v in dataset.items()}
         return Reference(key, by_text.get, field)
     remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of keys to records"

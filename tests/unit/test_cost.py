@@ -1,4 +1,4 @@
-"""Decoding and assembly take time in proportion to the input, whatever it is."""
+"""Decoding and assembly take time proportional to the size of the input, for any input."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
 
 
 def unterminated(place: str, size: int) -> bytes:
-    """A `KeyValue` with a number that has no last byte, as the length of its value or of the text in it."""
+    """A `KeyValue` with an unterminated varint as the length of its value or of the text in it."""
     if place == "length of the value":
         return b"\x0a\x08messages\x12" + b"\xff" * size
     return sized(1, b"event.name") + sized(2, b"\x0a" + b"\xff" * size)
 
 
 def log_record(pair: bytes) -> bytes:
-    """A request of one record that is read before it is acknowledged."""
+    """An export request with one log record, which is read before the request is acknowledged."""
     record = sized(5, sized(1, b"messages")) + sized(6, pair) + sized(9, b"t" * 16) + sized(10, b"s" * 8)
     return sized(1, sized(2, sized(2, record)))
 
@@ -39,7 +39,7 @@ PLACES = pytest.mark.parametrize("place", ["length of the value", "length of the
 
 @PLACES
 def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_bytes(place: str) -> None:
-    """It has no value, and the attributes beside it are kept."""
+    """The attribute has no value, and the attributes beside it are kept."""
     small, great = unterminated(place, SMALL), unterminated(place, TIMES * SMALL)
     other = sized(1, b"a") + sized(2, sized(1, b"b"))
     assert decode_all([great, other]) == {"a": "b"}
@@ -79,20 +79,20 @@ RECORDS = [(b"t" * 16, b"s" * 8, (b"%d" % number, LOG_READER), 8) for number in 
 
 
 def pushed(count: int) -> TraceBuffer:
-    """A buffer that took so many log records of one span."""
+    """A buffer with this number of log records of one span."""
     buffer = TraceBuffer(Limits())
     buffer.push_logs(RECORDS[:count], 0.0)
     return buffer
 
 
 def test_log_records_of_one_span_cost_time_in_proportion_to_their_number() -> None:
-    """They are taken under the lock of the intake."""
+    """They are added while the lock of the buffer is held."""
     assert len(pushed(len(RECORDS)).drain(0.0)[0].logs[b"s" * 8]) == len(RECORDS)
     assert is_in_proportion(lambda: pushed(len(RECORDS) // TIMES), lambda: pushed(len(RECORDS)), MOST)
 
 
 def repeated(size: int) -> TraceBuffer:
-    """A buffer that took a span of so many bytes, and small ones of its id, a tenth as much in all."""
+    """A buffer with a span of this size, and small spans with its id, together a tenth of its size."""
     buffer = TraceBuffer(Limits())
     spans = [sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\x41" + bytes([200]) * 8 + sized(9, b"") * (size // 2)]
     spans += [sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"%d" % number) for number in range(size // 300)]
@@ -101,20 +101,20 @@ def repeated(size: int) -> TraceBuffer:
 
 
 def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
-    """What is compared of the span that is held is read once."""
+    """What is compared of the buffered span is read once."""
     assert repeated(SMALL).counts.spans_duplicate == SMALL // 300
     assert is_in_proportion(lambda: repeated(SMALL), lambda: repeated(TIMES * SMALL), MOST)
 
 
 def damaged(count: int) -> bytes:
-    """A segment of so many pairs of records, of which the first is damaged in its head."""
+    """A segment of this number of record pairs, the first of each with a damaged header."""
     salt, payload = b"otel_ev\x9e", b"p" * 60
     record = record_header(salt, 1, [payload]) + payload
     return header_bytes(salt) + (record[:8] + b"?" + record[9:] + record) * count
 
 
 def test_many_damaged_places_of_a_segment_cost_time_in_proportion_to_their_number() -> None:
-    """The next sound record is looked for behind each of them."""
+    """After each of them the next valid record is searched."""
     small, great = damaged(1000), damaged(TIMES * 1000)
     assert len(list(scan(great, Damage()))) == TIMES * 1000
     assert is_in_proportion(lambda: list(scan(small, Damage())), lambda: list(scan(great, Damage())), MOST)
@@ -126,14 +126,14 @@ FEW = Limits(max_traces=100)
 
 
 def buffer_of(count: int, limits: Limits) -> TraceBuffer:
-    """A buffer that took so many traces of one span at once."""
+    """A buffer that received this number of traces of one span at once."""
     buffer = TraceBuffer(limits)
     buffer.push_many(SPANS[:count], 0.0)
     return buffer
 
 
 def test_traces_beyond_the_limit_cost_time_in_proportion_to_their_number() -> None:
-    """All but a few of one request are closed at once, under the lock of the intake."""
+    """All but a few traces of one request are closed at once, while the lock of the buffer is held."""
     buffer = buffer_of(len(SPANS), FEW)
     assert (len(buffer), buffer.counts.traces_over_limit) == (100, len(SPANS) - 100)
     assert is_in_proportion(lambda: buffer_of(len(SPANS) // TIMES, FEW), lambda: buffer_of(len(SPANS), FEW), MOST)

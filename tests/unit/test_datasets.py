@@ -1,4 +1,4 @@
-"""Files of records: what they hold, what is refused, and what a new version does."""
+"""Dataset files: valid and invalid contents, and new versions of a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TWO = '{"id": "a", "expected": ["y"]}\n{"id": "b", "expected": ["z"]}\n'
 
 
 class Clock:
-    """Seconds, as told."""
+    """A clock that tests set."""
 
     now = 100.0
 
@@ -27,20 +27,20 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """At 100 s."""
+    """A clock at 100 s."""
     return Clock()
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """One record."""
+    """A file with one record."""
     path = tmp_path / "cases.jsonl"
     path.write_text(ONE, encoding="utf-8")
     return path
 
 
 def replaced(path: Path, text: str) -> None:
-    """As one should: by a rename."""
+    """Replace the file by a rename, as users should."""
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)
@@ -59,7 +59,7 @@ def replaced(path: Path, text: str) -> None:
     ],
 )
 def test_records_are_read(raw, suffix, records):
-    """Of both formats."""
+    """Both formats are read."""
     assert {key: record for key, (_, record) in parse_records(raw, suffix, "id").items()} == records
 
 
@@ -82,7 +82,7 @@ def test_records_are_read(raw, suffix, records):
     ],
 )
 def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
-    """And none of its values is told."""
+    """The error quotes none of its values."""
     with pytest.raises(InvalidDataset) as caught:
         parse_records(raw, suffix, "id")
     assert says in str(caught.value)
@@ -90,13 +90,13 @@ def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
 
 @given(st.dictionaries(st.text(min_size=1), st.lists(st.text())))
 def test_what_was_written_is_read(records):
-    """Any text, also line separators that are none of JSON's."""
+    """Texts may contain any character, including line separators other than the line feed."""
     lines = "".join(json.dumps({"k": key, "v": value}, ensure_ascii=False) + "\n" for key, value in records.items())
     assert {key: record["v"] for key, (_, record) in parse_records(lines.encode(), ".jsonl", "k").items()} == records
 
 
 def test_a_file_is_looked_at_once_a_second(file, clock):
-    """A change within it is not seen, and then it is."""
+    """A change is visible only after a second."""
     dataset = Dataset(file, "id", clock)
     replaced(file, TWO)
     clock.now += 0.99
@@ -107,7 +107,7 @@ def test_a_file_is_looked_at_once_a_second(file, clock):
 
 
 def test_a_file_that_is_as_it_was_is_not_read(file, clock, monkeypatch):
-    """Only looked at."""
+    """Only its stamp is compared."""
     dataset = Dataset(file, "id", clock)
     monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("read"))
     clock.now += 5
@@ -116,7 +116,7 @@ def test_a_file_that_is_as_it_was_is_not_read(file, clock, monkeypatch):
 
 @pytest.mark.parametrize("breaks", [lambda path: replaced(path, "{"), lambda path: path.unlink()])
 def test_a_broken_version_keeps_the_old_and_is_logged_once(file, clock, caplog, breaks):
-    """Until there is a good one again."""
+    """The old records stay in use until there is a valid version."""
     dataset = Dataset(file, "id", clock)
     breaks(file)
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_a_broken_version_keeps_the_old_and_is_logged_once(file, clock, caplog, 
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path):
-    """It would be held in memory."""
+    """It would be kept in memory."""
     path = tmp_path / "large.jsonl"
     with path.open("wb") as large:
         large.truncate(LIMIT + 1)
@@ -142,7 +142,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path):
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    """A pipe would never end."""
+    """Reading a pipe would never end."""
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(InvalidDataset, match="no regular file"):
         Dataset(tmp_path / "pipe.csv", "id")
@@ -150,6 +150,6 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "not a path")])
 def test_what_is_no_path_is_refused(name, why, tmp_path):
-    """As a file that is not there."""
+    """It is reported like a missing file."""
     with pytest.raises(InvalidDataset, match=rf"cannot be read \({why}\)"):
         Dataset(tmp_path / f"{name}.jsonl", "id")

@@ -1,4 +1,4 @@
-"""How many connections the limit of open files has room for, and the descriptors that are held in reserve."""
+"""The number of connections that the limit of open files allows, and the descriptors held in reserve."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USUAL = Connections(grpc=1024, http=256)
     ],
 )
 def test_connections_fit_the_limit(limit: int | None, per_http: int, found: tuple[int, int], caplog: pytest.LogCaptureFixture):
-    """Beside 128 files, or a quarter of a low limit; that there are fewer than wanted is logged with the remedy."""
+    """They fit beside 128 files, or a quarter of a low limit; if fewer fit than wanted, that is logged with the remedy."""
     assert connections(limit, USUAL, per_http=per_http) == found
     assert [line.endswith(f"raise it to {1408 + 256 * (per_http - 1)} (ulimit -n)") for line in caplog.messages] == [True] * (
         found != USUAL
@@ -56,14 +56,14 @@ print(raise_limit(), soft_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     ],
 )
 def test_the_soft_limit_is_raised(soft: int, hard: int, said: str) -> None:
-    """To the hard one, in a process of its own; that is logged."""
+    """It is raised to the hard limit, in a process of its own, and logged."""
     program = PROGRAM.replace("SOFT", str(soft)).replace("HARD", str(hard))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == said
 
 
 def failing(number: int, times: int) -> Callable[[], str]:
-    """Something that raises so often, then succeeds."""
+    """A function that raises a given number of times, then succeeds."""
     left = [number] * times
 
     def call() -> str:
@@ -76,7 +76,7 @@ def failing(number: int, times: int) -> Callable[[], str]:
 
 @pytest.mark.parametrize(("number", "waits"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ECONNABORTED, False)])
 def test_an_exhausted_process_waits_before_it_accepts_again(number: int, waits: bool) -> None:
-    """Since the loop that accepts is woken at once by the connection that could not be."""
+    """The pending connection would wake the accepting loop again at once."""
     began = time.monotonic()
     with pytest.raises(OSError, match="no"):
         accept(failing(number, 1))
@@ -84,7 +84,7 @@ def test_an_exhausted_process_waits_before_it_accepts_again(number: int, waits: 
 
 
 def test_spare_descriptors_make_room() -> None:
-    """Each is given for one connection, and taken back when there are descriptors again."""
+    """Each is released for one connection, and reopened when descriptors are available again."""
     before = len(os.listdir("/proc/self/fd"))
     spare = Spare()
     try:

@@ -1,4 +1,4 @@
-"""Waits between attempts, and what responses mean for an endpoint that did or did not accept the signal before."""
+"""Waits between attempts, and the meaning of responses from endpoints that accepted the signal before or did not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy
 
 
 class Recording(threading.Event):
-    """Ends every wait at once and keeps how long it should have been."""
+    """Ends every wait at once and records its duration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Recording(threading.Event):
 
 
 def test_waits_grow_with_jitter_up_to_the_longest():
-    """Each is within half of its size."""
+    """Each differs from its nominal duration by at most half of it."""
     stopping = Recording()
     backoff = Backoff(RetryPolicy(first_s=1, factor=2, longest_s=8), stopping)
     for _ in range(6):
@@ -44,21 +44,21 @@ def test_jitter_leaves_the_random_numbers_of_the_program_alone():
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3600.0, 60.0)])
 def test_an_endpoint_may_ask_for_a_longer_wait(asked: float, waited: float):
-    """Up to a limit."""
+    """There is a maximum."""
     stopping = Recording()
     Backoff(RetryPolicy(first_s=0.001, most_s=60), stopping).wait(asked)
     assert stopping.waits == [waited]
 
 
 def test_what_is_left_of_a_deadline_is_the_longest_wait():
-    """Also where the endpoint asks for more."""
+    """It holds for a wait that the endpoint requests, too."""
     stopping = Recording()
     Backoff(RetryPolicy(), stopping).wait(50.0, at_most_s=0.25)
     assert stopping.waits == [0.25]
 
 
 def test_while_the_process_ends_waits_are_short():
-    """Whatever the endpoint asks for."""
+    """It holds for a wait that the endpoint requests, too."""
     stopping = Recording()
     stopping.set()
     Backoff(RetryPolicy(last_s=0.001), stopping).wait(50.0)

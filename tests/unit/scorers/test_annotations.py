@@ -49,7 +49,7 @@ class Texts:
     ],
 )
 def test_a_scorer_that_declares_to_return_something_else_is_refused(thing: Any, declared: str):
-    """When it is registered, before any run."""
+    """Registration raises the error, before any run."""
     with pytest.raises(ValueError, match="is declared to return") as refused:
         scorer("test.declared")(thing)
     assert str(refused.value) == (
@@ -72,7 +72,7 @@ ALLOWED = [number, truth, outcome, some, late, anything, unknown, undeclared]
 
 @pytest.mark.parametrize("thing", ALLOWED, ids=lambda each: each.__name__)
 def test_what_may_be_an_outcome_is_registered(thing: Any):
-    """Also where nothing is declared, or something that is not known yet."""
+    """A function without an annotation, or with one that is not defined yet, is registered as well."""
     assert scorer(f"test.{thing.__name__}")(thing) is thing
 
 
@@ -85,7 +85,7 @@ def limited(
     how: Literal["all", "any"] = "all",
     free: Any = None,
 ) -> float:
-    """Takes parameters."""
+    """A scorer with annotated parameters."""
     return 1.0
 
 
@@ -99,7 +99,7 @@ class Limited:
 
 @pytest.mark.parametrize("thing", [limited, Limited])
 def test_a_parameter_of_another_type_is_refused_in_one_line(thing: Any):
-    """Of a function, and of a class."""
+    """Parameters of functions and of classes are checked."""
     scorer("test.limited")(thing)
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "test.limited", "limit": "x"})
@@ -118,7 +118,7 @@ def test_a_parameter_of_another_type_is_refused_in_one_line(thing: Any):
     ],
 )
 def test_each_simple_annotation_is_checked(given: dict[str, Any], why: str):
-    """The value, and what would be right."""
+    """The error quotes the value and names the annotation."""
     scorer("test.limited")(limited)
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "test.limited", **given})
@@ -126,7 +126,7 @@ def test_each_simple_annotation_is_checked(given: dict[str, Any], why: str):
 
 
 def test_what_an_annotation_allows_is_taken():
-    """An int is a float; what is not annotated simply may be anything."""
+    """An int is a float; a parameter without a simple annotation may have any value."""
     scorer("test.limited")(limited)
     given = {"limit": 1, "share": 1, "on": True, "names": None, "how": "any", "free": object()}
     assert create_scorer({"type": "test.limited", **given})(RUN).value == 1.0

@@ -1,4 +1,4 @@
-"""Specifications that cannot be used are refused when built, in one line that says what to do."""
+"""Invalid specifications are rejected when the scorer is built, with one line that names the remedy."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("spec", "names", "remedy"), REFUSED, ids=[str(spec)[:70] for spec, _, _ in REFUSED])
 def test_an_unusable_specification_is_refused_with_key_value_and_remedy(spec, names, remedy):
-    """On one line, without the whole of a huge value."""
+    """The message is one line, and cuts a long value."""
     with pytest.raises(ConfigError) as refused:
         create_scorer(spec)
     message = str(refused.value)
@@ -214,7 +214,7 @@ COMMON = {"name": "mine", "threshold": 1, "strict": False, "tools": {"include": 
 
 @pytest.mark.parametrize("kind", [kind for kind in list_scorers() if "." not in kind])  # those of other tests have one
 def test_every_scorer_takes_the_common_parameters(kind):
-    """And is a scorer by its shape."""
+    """The scorer satisfies the protocol `Scorer`."""
     scorer = create_scorer({"type": kind, **SMALLEST.get(kind, {}), **COMMON})
     assert isinstance(scorer, Scorer)
     assert (scorer.name, scorer.type, scorer.version) == ("mine", kind, "1")
@@ -223,7 +223,7 @@ def test_every_scorer_takes_the_common_parameters(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in list_scorers() if "." not in kind])  # those of other tests have one
 def test_a_word_that_holds_where_none_is_written_may_be_written(kind):
-    """It is one of those that can be chosen."""
+    """The default of a choice is one of the allowed words."""
     given = {"type": kind, **SMALLEST.get(kind, {})}
     words = {key.name: key.default for key in fields(create_scorer(given)) if key.default and isinstance(key.default, str)}
     again = create_scorer({**given, **words})
@@ -282,7 +282,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize(("spec", "begins"), SEVERAL, ids=[str(spec)[:60] for spec, _ in SEVERAL])
 def test_every_problem_of_a_specification_is_reported_at_once(spec, begins):
-    """In the order they were written, none twice."""
+    """They are in the order of the specification, without duplicates."""
     with pytest.raises(ConfigError) as refused:
         create_scorer(spec)
     problems = refused.value.problems

@@ -1,4 +1,4 @@
-"""What the matching scorers say, skip and refuse to tell."""
+"""Explanations, details, skips and errors of the scorers that compare calls with expected ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def run(*names, **facts):
 
 
 def score(spec, trajectory):
-    """Build and call."""
+    """Build a scorer and score a run."""
     return create_scorer(spec)(trajectory)
 
 
 def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
-    """In the explanation and in the details."""
+    """Both the explanation and the details report them."""
     outcome = score({"type": "tool_call_order", "expected": ["a", "b", "c", "d"]}, run("b", "a", "x", "d"))
     assert outcome.explanation == "2 of 4 expected calls matched; missing: c (2); extra: x (2); out of order: b (0)"
     assert outcome.details == {
@@ -35,7 +35,7 @@ def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
 
 
 def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_another_place():
-    """Of two left over that share a name, one whose arguments do not agree is missing and the other extra."""
+    """Two unmatched calls of one tool whose arguments do not agree are reported as one missing and one extra call."""
     expected = [{"name": name, "arguments": {"x": 1}} for name in "abc"]
     made = trajectory(*(call(name, arguments={"x": x}) for name, x in (("b", 1), ("a", 1), ("c", 2))))
     outcome = score({"type": "trajectory_match", "match": "in_order", "expected": expected}, made)
@@ -51,7 +51,7 @@ def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_anot
 @pytest.mark.parametrize(("compare", "expected"), [([], {"name": "a", "arguments": {"x": 1}}), (["arguments"], {"name": "a"})])
 @pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
 def test_pairs_tell_no_weight_where_only_names_are_compared(compare, expected, match):
-    """Because nothing else was asked for, or nothing else is expected."""
+    """Either only names are compared, or the expectation has only names."""
     spec = {"type": "tool_correctness", "expected": [expected, "b"], "compare": compare, "match": match}
     assert score(spec, trajectory(call("a", arguments={"x": 1}))).details["matched"] == [[0, 0]]
 
@@ -62,19 +62,19 @@ OTHER_CARD = trajectory(call("pay", arguments={"card": "5500", "to": SECRET}, re
 
 
 def test_values_are_never_shown():
-    """Neither expected nor actual ones."""
+    """Neither expected nor actual values are shown."""
     assert SECRET not in repr(score(WITH_CONTENT, OTHER_CARD))
 
 
 def test_values_are_shown_where_content_is_included():
-    """And then results as well, so both must be read."""
+    """With `include_content` results are shown as well, so both must be read."""
     scorer = create_scorer({**WITH_CONTENT, "include_content": True})
     assert SECRET in scorer(OTHER_CARD).explanation
     assert scorer.needs == {"arguments", "results"}
 
 
 def test_content_is_what_was_expected_and_what_was_found():
-    """Of what is missing and extra, with whatever was recorded of it, and in its own letters."""
+    """Missing and extra calls are shown with everything recorded, without escaping non-ASCII characters."""
     expected = [{"name": "a", "arguments": {"x": "é"}}, {"name": "b", "result": [1]}]
     made = trajectory(call("c", arguments={}, result="ü"), call("d"))
     outcome = score({"type": "trajectory_match", "expected": expected, "include_content": True}, made)
@@ -94,7 +94,7 @@ def test_content_is_what_was_expected_and_what_was_found():
 @pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])
 @pytest.mark.parametrize("concurrency", ["respect", "ignore"])
 def test_expected_batches_come_in_any_order_of_calls_that_follow_one_another(calls, exact, in_order, arguments, concurrency):
-    """Whether names alone decide or arguments as well."""
+    """It holds for comparisons of names alone and of names and arguments."""
     a, b, c = ({"name": name, **arguments} for name in "abc")
     made = trajectory(*[call(name, arguments={"x": 1}) for name in calls])
     spec = {"type": "trajectory_match", "expected": [[a, b], c], "concurrency": concurrency}
@@ -106,7 +106,7 @@ def test_expected_batches_come_in_any_order_of_calls_that_follow_one_another(cal
 @pytest.mark.parametrize("match", ["in_order", "exact"])
 @pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])
 def test_calls_made_together_may_be_held_to_the_order_they_are_recorded_in(concurrency, value, match, arguments):
-    """Whether names alone decide or arguments as well."""
+    """It holds for comparisons of names alone and of names and arguments."""
     made = [call(name, arguments={"x": 1}, start_ns=start, end_ns=9) for name, start in (("b", 1), ("a", 2))]
     expected = [{"name": "a", **arguments}, {"name": "b", **arguments}]
     spec = {"type": "trajectory_match", "match": match, "expected": expected, "concurrency": concurrency}
@@ -118,7 +118,7 @@ def test_calls_made_together_may_be_held_to_the_order_they_are_recorded_in(concu
     [("recall", 1.0), ("precision", 0.5), ("f1", 2 / 3)],
 )
 def test_the_measure_decides_what_the_weight_is_divided_by(measure, value):
-    """One of one expected, one of two made."""
+    """One expected call, two actual ones."""
     spec = {"type": "trajectory_match", "expected": ["a"], "measure": measure}
     assert score(spec, run("a", "b")).value == pytest.approx(value)
 
@@ -127,7 +127,7 @@ def test_the_measure_decides_what_the_weight_is_divided_by(measure, value):
 @pytest.mark.parametrize("measure", ["recall", "precision", "f1"])
 @pytest.mark.parametrize(("expected", "calls", "value"), [([], "", 1.0), ([], "a", 0.0), (["a"], "", 0.0)])
 def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls, value):
-    """Whatever the match and the measure."""
+    """It holds for every match and measure."""
     spec = {"type": "trajectory_match", "match": match, "measure": measure, "expected": expected}
     assert score(spec, run(*calls)).value == value
 
@@ -149,13 +149,13 @@ def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls,
 )
 @pytest.mark.parametrize("expected", [["a", "b"], [["a", "b"]]], ids=["in_order", "in_a_batch"])
 def test_extra_and_missing_calls_can_be_forbidden(expected, extra, missing, calls, value):
-    """Subset and superset, as others call it; the calls of a batch come in any order."""
+    """Other libraries call this subset and superset; parallel calls may come in any order."""
     spec = {"type": "trajectory_match", "expected": expected, "extra": extra, "missing": missing}
     assert score(spec, run(*calls)).value == value
 
 
 def test_results_may_come_in_any_order():
-    """Of one tool and of several."""
+    """Results of one tool and of several tools are matched."""
     expected = [{"name": "a", "result": 1}, {"name": "a", "result": 2}, {"name": "b", "result": 3}]
     made = trajectory(call("b", result=3), call("a", result=2), call("a", result=1))
     assert score({"type": "tool_call_output", "expected": expected}, made).value == 1
@@ -178,7 +178,7 @@ def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
     ],
 )
 def test_what_was_not_recorded_is_unknown(spec, why):
-    """Even if another call of the same name would do."""
+    """The run is skipped even if another call of the same name matches."""
     calls = trajectory(call("a", arguments={}, result=1), call("a"))
     assert score(spec, calls) == Skipped(why, reason="not_recorded")
 
@@ -186,7 +186,7 @@ def test_what_was_not_recorded_is_unknown(spec, why):
 @pytest.mark.parametrize("expected", [3, "3", " 3 ", 3.0])
 @pytest.mark.parametrize("actual", [3, "3"])
 def test_results_are_equal_after_both_sides_were_decoded(expected, actual):
-    """JSON text and the value it spells are one."""
+    """JSON text equals the value that it encodes."""
     spec = {"type": "tool_call_output", "expected": [{"name": "add", "result": expected}]}
     assert score(spec, trajectory(call("add", result=actual))).value == 1.0
 
@@ -202,7 +202,7 @@ def test_the_assignment_is_optimal_and_not_greedy():
 
 
 def test_a_runs_own_reference_replaces_the_expectation():
-    """JSON text or a list."""
+    """The reference may be JSON text or a list."""
     scorer = create_scorer({"type": "tool_call_order", "expected": ["x"], "reference": "my.expected"})
     assert scorer.attribute_keys == {"my.expected"}
     assert scorer(run("a", "b", attributes={"my.expected": '["a", "b"]'})).value == 1.0
@@ -211,14 +211,14 @@ def test_a_runs_own_reference_replaces_the_expectation():
 
 
 def test_a_run_without_any_reference_is_skipped():
-    """Nothing to compare with is no zero."""
+    """A run that cannot be compared does not score 0."""
     scorer = create_scorer({"type": "tool_call_order", "reference": "my.expected"})
     assert scorer(run("a")) == Skipped("no reference: my.expected not recorded", reason="no_reference")
 
 
 @pytest.mark.parametrize("reference", ["search", 3, '[{"name": 1}]', "[[]]"])
 def test_a_reference_that_cannot_be_used_fails(reference):
-    """It is neither a zero nor unknown."""
+    """The outcome is neither 0 nor skipped."""
     scorer = create_scorer({"type": "tool_call_order", "reference": "my.expected"})
     outcome = scorer(run("a", attributes={"my.expected": reference}))
     assert isinstance(outcome, Failed)
@@ -243,12 +243,12 @@ def test_execution_order_also_scores_visits_of_nodes():
 
 
 def test_no_span_at_all_is_no_evidence():
-    """A run has at least its own."""
+    """Every run has at least its own span, so none means that spans were not recorded."""
     assert isinstance(score({"type": "execution_order", "of": "spans", "expected": ["plan"]}, trajectory()), Skipped)
 
 
 def test_a_call_without_a_span_does_not_matter_to_the_order_of_spans():
-    """Spans of failed calls are left out; whether a call that only messages tell of failed changes no span."""
+    """Spans of failed calls are removed; whether a call that is known only from messages failed changes no span."""
     scorer = create_scorer({"type": "execution_order", "of": "spans", "expected": ["plan"], "failed_calls": "exclude"})
     unsure = replace(call("look"), failure_unknown=True)
     assert scorer(trajectory(unsure, spans=SPANS)) == scorer(trajectory(spans=SPANS))
@@ -256,7 +256,7 @@ def test_a_call_without_a_span_does_not_matter_to_the_order_of_spans():
 
 
 def test_strict_values_below_one_become_zero_whatever_the_threshold():
-    """And the details still list everything."""
+    """The details still list everything."""
     spec = {"type": "execution_order", "expected": ["a", "b"], "strict": True, "threshold": 0}
     outcome = score(spec, run("a"))
     assert (outcome.value, outcome.passed, outcome.details["missing"]) == (0.0, False, [{"tool": "b", "expected": 1}])
@@ -279,7 +279,7 @@ def test_a_score_passes_from_its_threshold_on(threshold, passed):
     ],
 )
 def test_calls_are_chosen_before_anything_is_compared(chosen, value):
-    """By patterns, where case counts, and by failure."""
+    """Calls are selected by case-sensitive patterns and by failure."""
     calls = trajectory(call("search"), call("open", error="no"))
     assert score({"type": "execution_order", "match": "exact", "expected": ["search"], **chosen}, calls).value == value
 
@@ -293,7 +293,7 @@ def test_evidence_that_is_missing_is_never_a_zero(kind):
 
 
 def nested(depth):
-    """A list in a list in a list."""
+    """A list nested to this depth."""
     found: list = []
     for _ in range(depth):
         found = [found]
@@ -301,7 +301,7 @@ def nested(depth):
 
 
 def test_values_nested_beyond_all_measure_fail():
-    """The scorer breaks, not the process."""
+    """The scorer fails; the process goes on."""
     spec = {"type": "tool_call_output", "expected": [{"name": "a", "result": nested(100_000)}]}
     outcome = score(spec, trajectory(call("a", result=nested(100_000))))
     assert isinstance(outcome, Failed)
@@ -309,7 +309,7 @@ def test_values_nested_beyond_all_measure_fail():
 
 
 def test_long_lists_of_names_are_cut_in_the_explanation():
-    """The details have them all."""
+    """The details have all names."""
     outcome = score({"type": "tool_call_order", "expected": [f"t{at}" for at in range(30)]}, run("x" * 500))
     assert "and 22 more" in outcome.explanation
     assert len(outcome.explanation) < 300

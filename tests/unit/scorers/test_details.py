@@ -1,4 +1,4 @@
-"""What scorers that count or measure say beside the value: which patterns, calls, loops and budgets, what took time."""
+"""Explanations and details of the scorers that count or measure: patterns, calls, loops, budgets and times."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ SEEN = ["delete_file", "delete_user", "search"]
 
 
 def test_of_three_forbidden_patterns_the_one_that_calls_match_is_reported():
-    """With the calls that do."""
+    """The positions of the matching calls are reported, too."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay", "delete_*", "drop"]})(RUN)
     details = {"broken": ["delete_*"], "calls": [0, 2], "seen": SEEN}
     assert outcome == Scored(2 / 3, False, "called: delete_user (0), delete_file (2)", details)
 
 
 def test_where_no_forbidden_tool_was_called_that_is_reported():
-    """And no position."""
+    """No position is reported."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay"]})(RUN)
     assert outcome == Scored(1.0, True, "no forbidden tool was called", {"broken": [], "calls": [], "seen": SEEN})
 
 
 def test_of_three_required_patterns_those_that_no_call_matches_are_reported():
-    """In the order they were written."""
+    """They are in the order of the parameter."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["pay", "delete_*", "drop"]})(RUN)
     assert outcome == Scored(1 / 3, False, "never called: pay, drop", {"missing": ["pay", "drop"], "seen": SEEN})
 
 
 def test_where_every_required_tool_was_called_that_is_reported():
-    """And nothing is missing."""
+    """`missing` is empty."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["search"]})(RUN)
     assert outcome == Scored(1.0, True, "every required tool was called", {"missing": [], "seen": SEEN})
 
@@ -46,7 +46,7 @@ def test_where_every_required_tool_was_called_that_is_reported():
     ],
 )
 def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, explained):
-    """With what was used; all of a budget may be."""
+    """The used amount is reported, too; using exactly the budget is allowed."""
     outcome = create_scorer({"type": "step_efficiency", "max_calls": calls, "max_model_calls": model_calls})(RUN)
     assert (outcome.value, outcome.explanation) == (pytest.approx(value), explained)
     budgets = {"calls": {"used": 3, "budget": calls}, "model calls": {"used": 4, "budget": model_calls}}
@@ -57,7 +57,7 @@ def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, expl
     ("of", "named"), [("run", "the run"), ("tools", "tools"), ("critical_path", "the critical path"), ("open", "open")]
 )
 def test_what_took_time_is_reported(of, named):
-    """A tool by its name."""
+    """A tool is reported by its name."""
     timed = trajectory(call("open", start_ns=1_000_000, end_ns=5_000_000), start_ns=1_000_000, end_ns=5_000_000)
     outcome = create_scorer({"type": "time_cost", "max_ms": 10, "of": of})(timed)
     details = {"elapsed_ms": 4.0, "max_ms": 10.0, "of": of} | ({"seen": ["open"]} if of == "open" else {})
@@ -74,7 +74,7 @@ def test_what_took_time_is_reported(of, named):
     ],
 )
 def test_of_loops_the_shortest_is_reported_and_of_equal_ones_the_first(names, options, loops):
-    """Of each length one, unless it is a shorter one over and over."""
+    """One loop of each length is reported, unless it consists of repetitions of a shorter one."""
     outcome = create_scorer({"type": "loop_detection", "ignore_arguments": True, **options})(trajectory(*map(call, names)))
     explained = [(each["first"], each["length"], each["times"]) for each in outcome.details["loops"]]
     assert explained == loops
@@ -83,7 +83,7 @@ def test_of_loops_the_shortest_is_reported_and_of_equal_ones_the_first(names, op
 
 @pytest.mark.parametrize("kind", ["redundant_calls", "loop_detection"])
 def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
-    """Nothing is reported then, although others recorded theirs."""
+    """The run is skipped, although other calls recorded their arguments."""
     calls = [call("a", arguments={"x": at}) for at in range(3)]
     assert create_scorer({"type": kind})(trajectory(*calls, call("a"))) == Skipped(
         "arguments not recorded", reason="not_recorded"
@@ -98,13 +98,13 @@ def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
     ],
 )
 def test_calls_that_repeat_an_earlier_one_are_reported_with_the_first(names, value, explained, repeated):
-    """By position; of all that were made once nothing more is said."""
+    """They are reported by position; without repetitions the explanation has only the count."""
     outcome = create_scorer({"type": "redundant_calls", "ignore_arguments": True})(trajectory(*map(call, names)))
     assert outcome == Scored(value, value == 1, explained, {"repeated": repeated})
 
 
 def test_failures_are_reported_by_position_with_those_that_nothing_recovered():
-    """The last call's too."""
+    """A failure of the last call is included."""
     failing = call("b", error="x")
     run = trajectory(call("a", error="x"), failing, call("a", error="x"), call("a"), failing)
     said = "2 of 4 failed calls recovered; not: b (1), b (4)"
@@ -112,7 +112,7 @@ def test_failures_are_reported_by_position_with_those_that_nothing_recovered():
 
 
 def test_of_an_answer_to_an_earlier_call_the_time_is_asked_for_though_a_later_call_was_answered_as_well():
-    """It may have come in time, or not."""
+    """The earlier call may have been followed in time or not."""
     first, answer = call("a", start_ns=1, end_ns=2), call("b", start_ns=9, end_ns=10)
     again = call("a", start_ns=7, end_ns=8)
     rules = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})
@@ -122,7 +122,7 @@ def test_of_an_answer_to_an_earlier_call_the_time_is_asked_for_though_a_later_ca
 
 
 def test_a_label_that_is_no_text_is_one_whatever_the_order_of_its_keys():
-    """As JSON, in its own letters."""
+    """The label is JSON, without escaping non-ASCII characters."""
     scorer = create_scorer({"type": "label_distribution", "label": "intent"})
     labels = [{"é": 1, "a": 2}, {"a": 2, "é": 1}]
     outcomes = [scorer(trajectory(attributes={"intent": label})) for label in labels]
@@ -133,7 +133,7 @@ def test_a_label_that_is_no_text_is_one_whatever_the_order_of_its_keys():
 
 
 def test_what_is_missing_in_calls_and_steps_is_reported_by_position():
-    """With how many there were, and how many had all."""
+    """The total and the number of valid ones are reported, too."""
     calls = trajectory(call("a", arguments={}, result=1), call("b", arguments={}))
     errors = [{"tool": "b", "actual": 1, "missing": ["result"]}]
     assert create_scorer({"type": "trajectory_structure"})(calls) == Scored(
@@ -148,6 +148,6 @@ def test_what_is_missing_in_calls_and_steps_is_reported_by_position():
 
 
 def test_how_soon_a_success_comes_is_counted_from_the_failure():
-    """Not from the start of the run."""
+    """It is not counted from the start of the run."""
     run = trajectory(call("a"), call("a", error="x"), call("a"))
     assert create_scorer({"type": "error_recovery", "within": 1})(run).details == {"recovered": [1], "lost": []}

@@ -1,4 +1,4 @@
-"""The page about scorers says what the code does."""
+"""The page about scorers agrees with the code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |^<!-- |\Z)", PAGE, re.DOT
 
 
 def test_the_sections_of_scorers_are_made_from_their_docstrings():
-    """One for each scorer; `python tests/helpers/scorer_reference.py` writes them."""
+    """Each scorer has a section; `python tests/helpers/scorer_reference.py` writes them."""
     assert generated(PAGE) == PAGE
     assert {*SECTIONS} == {*built_in()}
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))
 def test_the_example_of_a_scorer_can_be_built(name):
-    """As YAML."""
+    """The example is YAML."""
     (example,) = re.findall(r"```yaml\n(.*?)```", SECTIONS[name], re.DOTALL)
     assert create_scorer(yaml.safe_load(example)).type == name
 

@@ -40,7 +40,7 @@ def run() -> ClosedTrace:
 
 
 def clears(trajectory: Trajectory) -> float:
-    """Changes everything in place that can be changed."""
+    """Changes in place everything that can be changed."""
     for call in trajectory.calls:
         call.arguments["q"].clear()
         call.arguments.clear()
@@ -49,7 +49,7 @@ def clears(trajectory: Trajectory) -> float:
 
 
 class Clearing:
-    """A scorer object of a user's own."""
+    """A user's scorer object that clears what it reads."""
 
     name = type = "clearing"
     version = "1"
@@ -60,23 +60,23 @@ class Clearing:
 
 
 def function_scorer() -> FunctionScorer:
-    """The same as a function."""
+    """A function that clears what it reads."""
     return FunctionScorer(type="clears", function=clears, arguments={}, needs=frozenset({"arguments", "results"}))
 
 
 def limited_scorer() -> Any:
-    """The same, limited in time as in a process and in `otel-eval serve`."""
+    """A `Clearing` with a time limit, as in a process and in `otel-eval serve`."""
     return guarded(Clearing(), 5.0, Counters())
 
 
 @scorer("test.clears", needs=["arguments", "results"])
 def registered(trajectory: Trajectory) -> float:
-    """The same, registered."""
+    """A registered scorer that clears what it reads."""
     return clears(trajectory)
 
 
 def tree_scorer() -> Any:
-    """A decision tree that hands the run on to a user's scorer."""
+    """A decision tree whose node calls a user's scorer."""
     leads_on = {"verdict": True, "then": {"scorer": {"type": "test.clears"}}}
     node = {"type": "binary", "cel": "calls.size() == 1", "children": [leads_on, {"verdict": False, "score": 0}]}
     return create_scorer({"type": "dag", "root": "one", "nodes": {"one": node}})
@@ -84,7 +84,7 @@ def tree_scorer() -> Any:
 
 @pytest.mark.parametrize("make", [Clearing, function_scorer, limited_scorer, tree_scorer])
 def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
-    """Nor a second scorer of a user's."""
+    """A second scorer of a user is not affected either."""
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
     (report,) = Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(run())
     assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]
@@ -92,7 +92,7 @@ def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
 
 @pytest.mark.parametrize("limit", [lambda each: each, lambda each: guarded(each, 5.0, Counters())])
 def test_a_users_scorer_that_decides_by_itself_has_no_threshold(limit: Any) -> None:
-    """The threshold that a result carries is the one that decided."""
+    """The threshold of a result is the one that decided whether it passed."""
 
     class Lenient(Clearing):
         applied_threshold = 1.0

@@ -1,4 +1,4 @@
-"""What may be a judge, and what may be a judge's answer."""
+"""What can be configured as a judge, and which answers are accepted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def judge(prompt: str) -> str:
 
 
 class Held:
-    """A judge that is told the form of its answer, as an endpoint is."""
+    """A judge that receives the JSON Schema of its answer, as an endpoint does."""
 
     async def __call__(self, prompt: str) -> str:
         raise AssertionError("it was not told the schema")
@@ -33,7 +33,7 @@ class Held:
 
 @pytest.mark.parametrize("spec", [judge, functools.partial(judge), Held()])
 def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
-    """A coroutine function, or an object that is called like one."""
+    """It is a coroutine function, or an object whose `__call__` is one."""
     assert read_judge("judge", spec) is spec
 
 
@@ -48,14 +48,14 @@ def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
     ],
 )
 def test_what_is_no_judge_is_refused(spec: Any, said: str):
-    """In one line that says what would be right."""
+    """The error is one line with the remedy."""
     with pytest.raises(ConfigError) as refused:
         read_judge("judge", spec)
     assert said in str(refused.value)
 
 
 def test_a_name_is_that_of_a_configured_judge():
-    """Only inside the configuration that has it; a misspelt one is told apart."""
+    """A name is resolved only within its configuration; for a misspelt one a name is suggested."""
     with named_judges({"main": judge}):
         assert read_judge("judge", "main") is judge
         with pytest.raises(ConfigError, match="'mian' is not one of the judges; did you mean 'main'"):
@@ -66,14 +66,14 @@ def test_a_name_is_that_of_a_configured_judge():
 
 @pytest.mark.parametrize(("length", "shown"), [(40, 40), (41, 40)])
 def test_a_remedy_repeats_forty_characters_of_a_name(length: int, shown: int):
-    """Where there are no judges at all, it says how one is named."""
+    """If no judges are configured, the error shows how to configure one."""
     with named_judges({}), pytest.raises(ConfigError) as refused:
         read_judge("judge", "x" * length)
     assert f"write judges: {{{'x' * shown}: {{base_url" in str(refused.value)
 
 
 def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
-    """Unless it is known which there are."""
+    """If the names are known, only they are accepted."""
     with any_judge_name(), pytest.raises(JudgeError) as refused:
         asyncio.run(ask(read_judge("judge", "main"), "?", SCORE))
     assert refused.value.kind == "judge_unknown"
@@ -95,7 +95,7 @@ def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
     ],
 )
 def test_what_is_wrong_with_an_answer_is_said(answer: str, said: str):
-    """By the name of the property; a text or a list of texts would have been a plan."""
+    """The error names the property; as `plan` a text or a list of texts is accepted."""
     text = {"type": "string"}
     schema = {"properties": {**SCORE["properties"], "plan": {"anyOf": [text, {"type": "array", "items": text}]}}}
     del schema["properties"]["explanation"]
@@ -127,7 +127,7 @@ def test_what_is_wrong_with_an_answer_is_said(answer: str, said: str):
     ],
 )
 def test_an_answer_that_is_not_what_was_asked_for_is_none(answer: Any, kind: str):
-    """And its error quotes nothing of it."""
+    """The error quotes nothing of the answer."""
     with pytest.raises(JudgeError) as refused:
         parse_reply(answer, SCORE)
     assert refused.value.kind == kind
@@ -136,7 +136,7 @@ def test_an_answer_that_is_not_what_was_asked_for_is_none(answer: Any, kind: str
 
 @pytest.mark.parametrize("score", ["0", "1", "0.25", "1.0"])
 def test_an_answer_in_range_is_taken(score: str):
-    """Whole or fractional; further keys of the object are ignored."""
+    """The score may be an int or a float; further keys of the object are ignored."""
     assert parse_reply(f'{{"score": {score}, "explanation": "x", "more": [1]}}', SCORE)["score"] == float(score)
 
 
@@ -144,7 +144,7 @@ def test_an_answer_in_range_is_taken(score: str):
     ("verdict", "kind"), [('"no"', "judge_out_of_range"), ("true", "judge_malformed"), ("null", "judge_malformed")]
 )
 def test_a_verdict_is_one_of_those_allowed_and_of_its_type(verdict: str, kind: str):
-    """A text of those that can be chosen."""
+    """A verdict is one of the texts in `enum`."""
     with pytest.raises(JudgeError) as refused:
         parse_reply(f'{{"verdict": {verdict}}}', VERDICT)
     assert refused.value.kind == kind
@@ -152,6 +152,6 @@ def test_a_verdict_is_one_of_those_allowed_and_of_its_type(verdict: str, kind: s
 
 
 def test_a_structured_judge_gets_the_schema():
-    """The others get the prompt alone."""
+    """Other judges get only the prompt."""
     assert asyncio.run(ask(Held(), "?", SCORE)) == {"score": 1, "explanation": "score,explanation"}
     assert asyncio.run(ask(judge, '{"score": 0, "explanation": ""}', SCORE))["score"] == 0

@@ -1,4 +1,4 @@
-"""The scorers that ask a judge: what they tell it, what they make of its answer, and when they do not ask."""
+"""The scorers that ask a judge: their prompts, their outcomes, and when they do not ask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from otel_eval.testing import call, trajectory
 
 
 class Judge:
-    """Answers always the same, and keeps what it was asked."""
+    """A judge that always gives the same answer, and records its prompts."""
 
     def __init__(self, score: Any = 0.5, explanation: str = "PRIVATE") -> None:
         self.prompts: list[str] = []
@@ -30,13 +30,13 @@ class Judge:
         return self._answer
 
     def data(self) -> dict[str, Any]:
-        """What stood between the marks of the last prompt."""
+        """The content of the `<data>` block of the last prompt."""
         data: dict[str, Any] = json.loads(self.prompts[-1].split("\n<data>\n")[1].split("\n</data>\n")[0])
         return data
 
 
 class Broken:
-    """Raises."""
+    """A judge that raises."""
 
     async def __call__(self, prompt: str) -> str:
         raise ConnectionError("no route")
@@ -53,7 +53,7 @@ def outcome(spec: dict[str, Any], run: Any, judge: Any) -> Outcome:
 
 
 def test_a_question_with_its_reference_and_the_answer_is_what_is_compared():
-    """Fields of the input, wherever it is text or an object; nothing else of the run is told."""
+    """The input may be text or an object; the prompt contains nothing else of the run."""
     for given_input in (ASKED, json.dumps(ASKED)):
         judge = Judge(0.25)
         assert outcome(ACCURACY, trajectory(call("secret_tool"), input=given_input, output="In Rome."), judge) == Scored(
@@ -63,7 +63,7 @@ def test_a_question_with_its_reference_and_the_answer_is_what_is_compared():
 
 
 def test_question_and_reference_may_be_attributes_or_the_input_itself():
-    """As they are named."""
+    """The parameters name them."""
     judge = Judge()
     run = trajectory(input="Where?", output="Rome", attributes={"expected.answer": "Rome"})
     assert isinstance(outcome({**ACCURACY, "question": "input", "answer": "expected.answer"}, run, judge), Scored)
@@ -85,14 +85,14 @@ def test_question_and_reference_may_be_attributes_or_the_input_itself():
     ],
 )
 def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
-    """Unknown is never zero, and costs nothing."""
+    """The run is skipped without a request to the judge."""
     judge = Judge()
     assert outcome(ACCURACY, run, judge) == Skipped(why, reason="incomplete" if run.incomplete else "not_recorded")
     assert judge.prompts == []
 
 
 def test_the_prompt_has_the_whole_run_as_it_was_recorded():
-    """What was not recorded is left out, and null stays null."""
+    """Unrecorded values are omitted, and null stays null."""
     judge = Judge(1)
     run = trajectory(
         call("search", arguments={"q": "é<b>"}, result=None),
@@ -114,7 +114,7 @@ def test_the_prompt_has_the_whole_run_as_it_was_recorded():
 
 
 def test_the_prompt_omits_calls_that_are_left_out():
-    """`tools` and `failed_calls` hold here too."""
+    """`tools` and `failed_calls` apply to prompts as well."""
     judge = Judge()
     run = trajectory(call("search"), call("open"), call("search", error="x"))
     outcome({**LLM, "tools": {"include": ["search"]}, "failed_calls": "exclude"}, run, judge)
@@ -122,7 +122,7 @@ def test_the_prompt_omits_calls_that_are_left_out():
 
 
 def test_what_a_judge_writes_is_content():
-    """It is shown where that is asked for, and nowhere else."""
+    """It is shown only with `include_content`."""
     run = trajectory(call("search"))
     shown = outcome({**LLM, "include_content": True}, run, Judge())
     assert shown == Scored(0.5, True, "the judge gave 0.5: PRIVATE", {"score": 0.5, "explanation": "PRIVATE"})
@@ -135,7 +135,7 @@ def test_what_a_judge_writes_is_content():
 
 
 def test_a_prompt_can_be_replaced_but_not_what_keeps_it_safe():
-    """The words are the user's; data, warning and form of the answer stay."""
+    """The user replaces the instruction; data, warning and form of the answer stay."""
     judge = Judge()
     outcome({**LLM, "prompt": "Grade this run."}, trajectory(call("search")), judge)
     assert judge.prompts[0].startswith("Grade this run.\n\nIt is polite.\n\nBetween <data> and </data>")
@@ -143,7 +143,7 @@ def test_a_prompt_can_be_replaced_but_not_what_keeps_it_safe():
 
 
 def test_a_subclass_may_write_the_whole_prompt():
-    """By overriding one method."""
+    """It overrides `prompt_for`."""
 
     class Mine(LlmJudge):
         def prompt_for(self, trajectory: Any) -> str:
@@ -155,7 +155,7 @@ def test_a_subclass_may_write_the_whole_prompt():
 
 
 def test_no_score_is_less_than_zero_in_words():
-    """JSON has a zero with a sign."""
+    """JSON has a negative zero, which becomes 0."""
     assert outcome(LLM, trajectory(call("a")), Judge(-0.0)) == Scored(0.0, False, "the judge gave 0", {"score": 0.0})
 
 
@@ -165,7 +165,7 @@ def test_no_score_is_less_than_zero_in_words():
     [(2, "judge_out_of_range"), (-0.1, "judge_out_of_range"), (float("nan"), "judge_malformed"), (None, "judge_malformed")],
 )
 def test_a_score_that_is_none_fails(spec: dict[str, Any], score: Any, error_type: str):
-    """It is never cut to fit."""
+    """A score outside of [0, 1] is not clamped."""
     failed = outcome(spec, trajectory(call("a"), input=ASKED, output="x"), Judge(score))
     assert isinstance(failed, Failed)
     assert failed.error_type == error_type
@@ -173,7 +173,7 @@ def test_a_score_that_is_none_fails(spec: dict[str, Any], score: Any, error_type
 
 @pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
 def test_a_judge_that_raises_fails(spec: dict[str, Any]):
-    """With the name of what it raised."""
+    """The outcome has the type of the exception."""
     failed = outcome(spec, trajectory(call("a"), input=ASKED, output="x"), Broken())
     assert isinstance(failed, Failed)
     assert (failed.error_type, failed.message) == ("ConnectionError", "no route")
@@ -194,7 +194,7 @@ def test_the_smaller_of_alignment_and_choice_counts(score: float, value: float):
 
 
 def test_a_judge_that_fails_leaves_the_alignment_in_the_details():
-    """With everything that the alignment found."""
+    """The details have everything that the alignment found."""
     failed = outcome(TOOLS, trajectory(call("a")), Broken())
     assert isinstance(failed, Failed)
     assert failed.details["alignment"] == 0.5
@@ -202,7 +202,7 @@ def test_a_judge_that_fails_leaves_the_alignment_in_the_details():
 
 
 def test_a_run_that_cannot_be_aligned_is_not_asked_about():
-    """The judge's word would change nothing."""
+    """The judge's score could not change the outcome."""
     judge = Judge()
     spec = {**TOOLS, "expected": [{"name": "a", "arguments": {"x": 1}}], "compare": ["arguments"]}
     assert isinstance(outcome(spec, trajectory(call("a")), judge), Skipped)
@@ -210,7 +210,7 @@ def test_a_run_that_cannot_be_aligned_is_not_asked_about():
 
 
 def test_without_available_tools_no_judge_is_asked():
-    """And there is nothing to wait for."""
+    """The scorer is synchronous."""
     judge = Judge()
     scorer: Any = create_scorer({**TOOLS, "available_tools": [], "judge": judge})
     assert (scorer.asynchronous, scorer(trajectory(call("a"))).value, judge.prompts) == (False, 0.5, [])
@@ -219,13 +219,13 @@ def test_without_available_tools_no_judge_is_asked():
 
 @pytest.mark.parametrize("spec", [LLM, ACCURACY])
 def test_what_only_a_judge_can_score_has_to_be_waited_for(spec: dict[str, Any]):
-    """The engine asks, and goes on with the other scorers."""
+    """The engine awaits it, and meanwhile runs the other scorers."""
     assert create_scorer({**spec, "judge": Judge()}).asynchronous is True  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
 def test_strict_and_threshold_hold_for_a_judges_score(spec: dict[str, Any]):
-    """As for every other."""
+    """They apply as for every other scorer."""
     run = trajectory(call("a"), call("b"), input=ASKED, output="x")
     strict, lenient = outcome({**spec, "strict": True}, run, Judge(0.9)), outcome({**spec, "threshold": 0.9}, run, Judge(0.9))
     assert isinstance(strict, Scored)
@@ -234,7 +234,7 @@ def test_strict_and_threshold_hold_for_a_judges_score(spec: dict[str, Any]):
 
 
 def test_where_a_loop_runs_the_outcome_is_awaited():
-    """Called there it fails and says what to do instead."""
+    """A call in a running event loop fails with the remedy."""
 
     async def inside() -> tuple[Any, Any]:
         scorer: Any = create_scorer({**LLM, "judge": Judge()})
@@ -247,7 +247,7 @@ def test_where_a_loop_runs_the_outcome_is_awaited():
 
 
 def test_a_run_too_long_to_be_read_is_skipped():
-    """It is not cut, since a part of a run may be worth another score than the whole."""
+    """The prompt is not cut, since the score of a part of a run may differ from that of the run."""
     judge = Judge()
     skipped = outcome(LLM, trajectory(call("a", result="x" * 500_000)), judge)
     assert isinstance(skipped, Skipped)
@@ -268,7 +268,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
-    """Whatever it holds: one block, closed once, that reads as it was; and the prompt can be sent."""
+    """Whatever the data is, the prompt has one block, closed once, that decodes to the data, and can be encoded as UTF-8."""
     try:
         prompt = build_prompt("Judge.", {"value": value})
     except NoScore:
@@ -282,13 +282,13 @@ def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
 
 
 def test_the_prompt_keeps_unicode_as_recorded():
-    """Each value on a line of its own, one step further in than what holds it."""
+    """Each value is on a line of its own, indented by its depth."""
     prompt_text = build_prompt("Judge.", {"output": {"é": ["ß"]}})
     assert '\n<data>\n{\n "output": {\n  "é": [\n   "ß"\n  ]\n }\n}\n</data>\n' in prompt_text
 
 
 def test_unrecorded_values_are_not_sent_as_text():
-    """The word for what was not recorded is part of the prompt, not of the data."""
+    """Unrecorded values are described in the instruction, not in the data."""
     judge = Judge()
     outcome(LLM, trajectory(call("a"), output=UNRECORDED), judge)
     assert "UNRECORDED" not in judge.prompts[0]

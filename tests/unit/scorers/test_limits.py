@@ -1,4 +1,4 @@
-"""Where limits end: what is just small enough, and what is cut, skipped or refused from there on."""
+"""Limits: the largest values that are accepted, and that larger ones are cut, skipped or rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from otel_eval.testing import call, trajectory
 
 
 def told(spec, run):
-    """The explanation."""
+    """The explanation of a score."""
     outcome = create_scorer(spec)(run)
     assert isinstance(outcome, Scored)
     return outcome.explanation
@@ -31,7 +31,7 @@ def told(spec, run):
 )
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_value_may_be_off_by_what_sums_are_off_by(value, outcome, strict):
-    """It is brought into its range; beyond, it is none."""
+    """A value within the rounding error of [0, 1] is clamped; beyond, the outcome is `Failed`."""
     judged = create_scorer({"type": "tool_errors", "strict": strict}).to_outcome(Finding(value, ""))
     assert isinstance(judged, Failed) if outcome is None else judged == Scored(outcome, outcome == 1, "", {})
 
@@ -44,13 +44,13 @@ def test_a_value_is_shown_as_a_number_from_0_to_1(value, shown):
 
 @pytest.mark.parametrize(("budget", "left"), [(0.5, 0.0), (1, 0.0), (2, 0.5)])
 def test_a_budget_of_time_may_be_less_than_a_millisecond(budget, left):
-    """As long as it is more than none."""
+    """It only has to be positive."""
     assert create_scorer({"type": "time_cost", "max_ms": budget})(trajectory(start_ns=0, end_ns=10**6)).value == left
 
 
 @pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more")])
 def test_eight_names_are_listed(number, more):
-    """And from there on counted."""
+    """Further names are only counted."""
     names = [f"t{at}" for at in range(number)]
     listed = ", ".join(f"{name} ({at})" for at, name in enumerate(names[:8]))
     assert told({"type": "tool_call_order", "expected": []}, trajectory(*map(call, names))).endswith(f"extra: {listed}{more}")
@@ -59,7 +59,7 @@ def test_eight_names_are_listed(number, more):
 @pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 59 + "…")])
 @pytest.mark.parametrize("of", ["list", "sentence"])
 def test_a_name_is_cut_at_sixty_characters(length, shown, of):
-    """In lists and in sentences."""
+    """Names are cut in lists and in sentences."""
     run = trajectory(call("x" * length))
     if of == "list":
         assert told({"type": "tool_call_order", "expected": []}, run).endswith(f"extra: {shown} (0)")
@@ -70,7 +70,7 @@ def test_a_name_is_cut_at_sixty_characters(length, shown, of):
 
 @pytest.mark.parametrize(("steps", "more"), [(5, ""), (6, "; and 1 more")])
 def test_five_invalid_steps_are_reported(steps, more):
-    """And from there on counted."""
+    """Further steps are only counted."""
     plan = [{"id": at} for at in range(steps)]
     said = told({"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan}))
     assert said.endswith(f"step 4: missing action{more}")
@@ -82,7 +82,7 @@ def test_five_invalid_steps_are_reported(steps, more):
 
 @pytest.mark.parametrize(("edits", "more"), [(8, ""), (9, " and 1 more")])
 def test_eight_edits_are_reported(edits, more):
-    """And from there on counted."""
+    """Further edits are only counted."""
     said = told({"type": "trajectory_pattern", "pattern": []}, trajectory(*[call("a")] * edits))
     assert said == f"{edits} edits: {', '.join(f'delete a at call {at}' for at in range(8))}{more}"
 
@@ -217,15 +217,15 @@ def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
 
 
 def test_a_pattern_has_ten_thousand_states_at_most():
-    """With the first."""
+    """The limit includes the first state."""
     automaton = NFA()
-    assert [automaton.state() for _ in range(9_999)][-1] == 9_999
+    assert [automaton.add_state() for _ in range(9_999)][-1] == 9_999
     with pytest.raises(PatternTooLarge):
-        automaton.state()
+        automaton.add_state()
 
 
 def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
-    """Of one name that a pattern knows: with none of them to all."""
+    """For one name of a pattern, from none of its calls to all of them."""
     pattern = read_pattern("pattern", ["a", "b"])
     assert len(fewest_edits(pattern, ["a"] * 4095, [range(4095)]).edits) == 4095
     with pytest.raises(NoScore, match="too many calls ran together to try every order"):
@@ -247,7 +247,7 @@ def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
     ids=["list", "sequence", "any_order", "choice", "optional", "repeat", "max", "min"],
 )
 def test_a_pattern_is_fifty_deep_at_most(within):
-    """In whatever it is nested."""
+    """All kinds of patterns count."""
     member = "a"
     for _ in range(50):
         member = within(member)
@@ -266,7 +266,7 @@ def test_a_value_is_quoted_in_eighty_characters(length, cut):
 
 
 def test_a_prompt_has_four_hundred_thousand_characters_at_most():
-    """All of it counted."""
+    """All characters of the prompt count."""
     frame = len(build_prompt("Judge.", {"output": ""}))
     assert len(build_prompt("Judge.", {"output": "x" * (400_000 - frame)})) == 400_000
     with pytest.raises(NoScore, match="400001 characters, 400000 at most"):
@@ -274,7 +274,7 @@ def test_a_prompt_has_four_hundred_thousand_characters_at_most():
 
 
 def test_explanations_of_judges_are_cut_at_two_thousand_characters():
-    """Blanks around it do not count."""
+    """Leading and trailing blanks do not count."""
 
     async def judge(prompt):
         await asyncio.sleep(0)

@@ -23,7 +23,7 @@ def run(*names, **facts):
 
 
 def value(spec, trajectory):
-    """The value of a score, or why there is none."""
+    """The value of a score, or the text of a skip."""
     outcome = create_scorer(spec)(trajectory)
     return outcome.text if isinstance(outcome, Skipped) else pytest.approx(outcome.value)
 
@@ -34,7 +34,7 @@ def at(name, start, end, **fields):
 
 
 def test_each_criterion_is_reported_with_what_was_and_what_should_be():
-    """Operator and number included."""
+    """Operator and number are reported, too."""
     outcome = create_scorer({"type": "tool_call_count", "criteria": {"a": "<= 1", "b": ["==", 0]}})(run("a", "a"))
     assert outcome.details["tools"] == {
         "a": {"actual": 2, "operator": "<=", "expected": 1, "score": 0.0},
@@ -48,14 +48,14 @@ def test_each_criterion_is_reported_with_what_was_and_what_should_be():
     [("run", 0.9), ("tools", 0.92), ("critical_path", 0.94), ("a", 0.95), ("z", "no call of z")],
 )
 def test_time_is_that_of_the_run_the_tools_the_critical_path_or_one_tool(of, expected):
-    """Of a budget of 100 ms."""
+    """The budget is 100 ms."""
     calls = trajectory(at("a", 1, 4), at("b", 2, 5), at("a", 6, 8), at("c", 7, 9), at("c", 9, 10), start_ns=0, end_ns=10 * MS)
     assert value({"type": "time_cost", "max_ms": 100, "of": of}, calls) == expected
 
 
 @pytest.mark.parametrize("of", ["run", "tools", "critical_path", "a"])
 def test_no_time_at_all_is_the_whole_budget_left(of):
-    """To end at the instant of the start is no contradiction."""
+    """An end equal to the start is valid."""
     calls = trajectory(at("a", 5, 5), start_ns=5 * MS, end_ns=5 * MS)
     assert value({"type": "time_cost", "of": of}, calls) == 1.0
 
@@ -76,19 +76,19 @@ def test_no_time_at_all_is_the_whole_budget_left(of):
     ],
 )
 def test_time_that_is_not_known_is_skipped(spec, calls):
-    """Never a perfect score."""
+    """An unknown time never gives a score of 1."""
     assert isinstance(create_scorer({"type": "time_cost", **spec})(calls), Skipped)
 
 
 @pytest.mark.parametrize(("end_ms", "scored"), [(100, 1.0), (101, 0.0), (0, 1.0)])
 def test_strict_time_asks_for_the_budget_and_no_more(end_ms, scored):
-    """All of the budget may be used."""
+    """Using exactly the budget passes."""
     spec = {"type": "time_cost", "max_ms": 100, "strict": True}
     assert value(spec, trajectory(start_ns=MS, end_ns=(1 + end_ms) * MS)) == scored
 
 
 def test_the_run_is_timed_without_tool_data():
-    """Only what is about calls needs them."""
+    """Only measures of calls need recorded calls."""
     assert value({"type": "time_cost", "max_ms": 10}, trajectory(start_ns=0, end_ns=MS, calls_unknown="no tool spans")) == 0.9
 
 
@@ -96,7 +96,7 @@ INTERVALS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)).map(lambda 
 
 
 def chains(intervals, after=0):
-    """The longest chain, by trying all."""
+    """The longest chain, found by trying all chains."""
     return max(
         [end - start + chains([i for i in intervals if i != (start, end)], end) for start, end in intervals if start >= after]
         + [0]
@@ -105,7 +105,7 @@ def chains(intervals, after=0):
 
 @given(INTERVALS)
 def test_the_union_and_the_longest_chain_of_intervals_are_those_of_the_definition(intervals):
-    """Instant by instant, and over every chain."""
+    """They are compared with a count of instants, and with every chain."""
     assert covered(intervals) == len({instant for start, end in intervals for instant in range(start, end)})
     distinct = sorted(set(intervals))
     assert longest_chain(distinct) == chains(distinct)
@@ -125,14 +125,14 @@ def test_the_union_and_the_longest_chain_of_intervals_are_those_of_the_definitio
     ],
 )
 def test_recorded_steps_need_a_number_and_every_required_key(recorded, expected):
-    """Entries that are no objects are invalid; what is no list scores nothing."""
+    """Entries that are not objects are invalid; a value that is not a list scores 0."""
     spec = {"type": "trajectory_structure", "steps": "my.steps"}
     assert value(spec, trajectory(attributes={"my.steps": recorded}, calls_unknown="no tool spans")) == expected
     assert value(spec, trajectory(output={"my": {"steps": recorded}})) == expected
 
 
 def test_unrecorded_steps_are_skipped():
-    """And the attribute is asked for."""
+    """The scorer requires the attribute."""
     scorer = create_scorer({"type": "trajectory_structure", "steps": "my.steps"})
     assert scorer.attribute_keys == {"my.steps"}
     assert scorer(trajectory()) == Skipped("my.steps not recorded", reason="not_recorded")
@@ -166,13 +166,13 @@ def test_an_error_is_reported_by_its_type_and_never_by_its_message():
     [(None, 0.5), (2, 0.5), (1, 0.0)],
 )
 def test_a_failure_is_recovered_by_a_success_of_the_same_tool(within, expected):
-    """Within so many calls, where that is asked for."""
+    """With `within`, the success must come within that number of calls."""
     calls = trajectory(call("a", error="x"), call("b", error="x"), call("a"))
     assert value({"type": "error_recovery", "within": within}, calls) == expected
 
 
 def test_without_failures_there_is_nothing_to_recover():
-    """Skipped, not perfect."""
+    """The run is skipped and does not score 1."""
     assert value({"type": "error_recovery"}, run("a")) == "no call failed"
 
 
@@ -189,18 +189,18 @@ def test_without_failures_there_is_nothing_to_recover():
     ],
 )
 def test_a_loop_is_a_cycle_that_comes_more_often_in_a_row_than_allowed(names, options, expected):
-    """Cycles of one call and of several."""
+    """Cycles have one call or several."""
     assert value({"type": "loop_detection", "ignore_arguments": True, **options}, run(*names)) == expected
 
 
 def test_a_loop_of_names_with_unknown_arguments_is_unknown():
-    """But without a loop of names there is none."""
+    """Without a loop of names the arguments do not matter."""
     assert value({"type": "loop_detection"}, run(*"aaaa")) == "arguments not recorded"
     assert value({"type": "loop_detection"}, run(*"abab")) == 1.0
 
 
 def test_a_tool_called_with_other_arguments_each_time_is_no_loop():
-    """Identical are name and arguments."""
+    """Calls are identical if name and arguments are equal."""
     assert value({"type": "loop_detection"}, trajectory(*[call("a", arguments={"page": page}) for page in range(9)])) == 1.0
 
 
@@ -230,7 +230,7 @@ def test_identical_calls_are_equal_as_json_values_are():
     ],
 )
 def test_a_rule_holds_unless_its_trigger_happened_and_it_was_broken(rule, names, holds):
-    """Each of the four forms."""
+    """All four forms are tested."""
     assert value({"type": "precedence", "rules": [rule]}, run(*names)) == float(holds)
 
 
@@ -242,13 +242,13 @@ TOGETHER = trajectory(at("a", 1, 5), at("b", 2, 4))
     [("a before b", True), ("b before a", True), ("b only after a", False), ("a then b", False), ("never b after a", True)],
 )
 def test_calls_made_together_are_neither_before_nor_after_each_other(rule, holds):
-    """Neither could have known of the other."""
+    """Neither call could depend on the other."""
     assert value({"type": "precedence", "rules": [rule]}, TOGETHER) == float(holds)
 
 
 @pytest.mark.parametrize(("within", "expected"), [("5ms", 1.0), ("4ms", 0.0), ("0.005s", 1.0)])
 def test_an_answer_may_have_to_come_in_time(within, expected):
-    """From the end of the one to the start of the other."""
+    """The time is from the end of the first call to the start of the second."""
     calls = trajectory(at("a", 1, 2), at("b", 7, 8))
     assert value({"type": "precedence", "rules": [f"a then b within {within}"]}, calls) == expected
 
@@ -257,7 +257,7 @@ TIMED = st.lists(st.tuples(st.sampled_from("abx"), st.integers(1, 9), st.integer
 
 
 def broken_by(rule, calls, place, within):
-    """The calls that break a rule, by what it says, call by call."""
+    """The positions of the calls that break a rule, by its definition, computed call by call."""
     first = [at for at, call in enumerate(calls) if call.name == "a"]
     second = [at for at, call in enumerate(calls) if call.name == "b"]
 
@@ -302,7 +302,7 @@ def test_rules_are_broken_by_the_calls_that_break_their_definition(drawn, concur
     ],
 )
 def test_an_unrecorded_time_of_a_rule_is_unknown(calls, known):
-    """The rule is neither kept nor broken; of a call that no later one answers, and of an earlier answer, no time is asked."""
+    """The run is skipped. Times of calls that no later call follows, and of earlier second calls, are not needed."""
     outcome = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})(trajectory(*calls))
     assert isinstance(outcome, Skipped) != known
     assert known or outcome.text == "no time recorded for a call that 'a then b within 5s' asks about"
@@ -312,7 +312,7 @@ def test_an_unrecorded_time_of_a_rule_is_unknown(calls, known):
     ("unit", "ms"), [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("0.5s", 500), (" s", 1000), ("1.25ms", 1.25)]
 )
 def test_a_limit_has_a_unit(unit, ms):
-    """Milliseconds, seconds, minutes and hours, whole or not; all of it may be used."""
+    """Units are milliseconds, seconds, minutes and hours, with or without decimals; using exactly the limit is allowed."""
     written = f"a then b within {unit if unit[0].isdigit() else f'1{unit}'}"
     for late in (0, 1):
         calls = trajectory(at("a", 0, 7), call("b", start_ns=int((7 + ms) * MS) + late, end_ns=10**15))
@@ -335,14 +335,14 @@ def test_patterns_are_kept_or_broken_one_by_one(kind, expected):
     ],
 )
 def test_each_budget_that_is_exceeded_lowers_the_score(budgets, expected):
-    """By budget / used."""
+    """The value is multiplied by budget / used."""
     assert (
         value({"type": "step_efficiency", **budgets}, run("a", "b", model_calls=3, input_tokens=90, output_tokens=10)) == expected
     )
 
 
 def test_uncounted_tokens_are_unknown():
-    """Not a perfect economy."""
+    """The run is skipped and does not score 1."""
     assert value({"type": "step_efficiency", "max_tokens": 5}, run("a")) == "tokens not recorded"
 
 
@@ -361,13 +361,13 @@ def test_model_calls_that_were_not_recorded_are_unknown():
     ],
 )
 def test_a_label_is_recorded_from_attribute_output_or_input(facts):
-    """As text, in the details of a skip."""
+    """The label is text in the details of a skip."""
     outcome = create_scorer({"type": "label_distribution", "label": "intent"})(trajectory(calls_unknown="no tool spans", **facts))
     assert outcome == Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
 
 
 def test_labels_are_counted_over_runs():
-    """Runs without one are not."""
+    """Runs without a label are not counted."""
     scorer = create_scorer({"type": "label_distribution", "label": "ok"})
     results = [scorer(trajectory(attributes=facts)) for facts in ({"ok": True}, {"ok": "no"}, {}, {"ok": True})]
     assert summarize(results) == {
@@ -379,7 +379,7 @@ def test_labels_are_counted_over_runs():
 
 
 def test_an_empty_window_has_an_empty_distribution():
-    """With every key."""
+    """All keys are present."""
     assert summarize([]) == {"labels": [], "counts": {}, "fractions": [], "skew": 0.0}
 
 
@@ -396,5 +396,5 @@ def test_an_empty_window_has_an_empty_distribution():
     ],
 )
 def test_a_tenth_passes_where_a_tenth_is_asked_for(spec, calls):
-    """A share is rounded once, so that a threshold that was reached is not missed by the last bit of a number."""
+    """A share is rounded once, so that an exactly reached threshold is not missed by a rounding error."""
     assert create_scorer({**spec, "threshold": 0.1})(trajectory(*calls)).passed

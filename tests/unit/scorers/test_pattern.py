@@ -1,4 +1,4 @@
-"""Patterns against every word they describe."""
+"""Edits of `trajectory_pattern`, compared with a search over all words that a pattern describes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def words(pattern):
 
 
 def repeated(base, least, most):
-    """Words of so many words."""
+    """All concatenations of `least` to `most` words; without `most` up to the length limit."""
     found, now = set(), {()}
     for times in range((LONGEST if most is None else most) + 1):
         if times >= least:
@@ -48,14 +48,14 @@ def repeated(base, least, most):
 
 
 def joined(ones, twos):
-    """Every word of the one followed by every word of the other."""
+    """Each word of the first set followed by each word of the second."""
     found = {one + two for one in ones for two in twos if len(one + two) <= LONGEST}
     assume(len(found) <= MOST)
     return found
 
 
 def edits_between(one, two):
-    """Insertions and deletions that lead from one to the other."""
+    """The least number of insertions and deletions that turn one word into another."""
     line = [0] * (len(two) + 1)
     for name in one:
         after = [0]
@@ -81,7 +81,7 @@ PATTERNS = st.one_of(
 @settings(max_examples=120, deadline=None)
 @given(PATTERNS, st.lists(st.sampled_from("abcx"), max_size=4), st.integers(1, 3))
 def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names, together):
-    """Of the nearest words the longest."""
+    """Among the nearest words the longest is chosen."""
     described = words(pattern)
     assume(described)
     assume(len(described) <= MOST)
@@ -130,13 +130,13 @@ def test_what_repeats_leads_nowhere_but_on(pattern, names, edits, length):
     ],
 )
 def test_a_pattern_scores_what_it_takes_to_fit_it(pattern, names, value):
-    """1 - edits / (calls + length of the word)."""
+    """The value is 1 - edits / (calls + length of the word)."""
     outcome = create_scorer({"type": "trajectory_pattern", "pattern": pattern})(trajectory(*map(call, names)))
     assert outcome.value == pytest.approx(value)
 
 
 def test_the_edits_are_reported():
-    """What to delete where, and what to insert before which call."""
+    """Deletions have the position, insertions the call that they precede."""
     outcome = create_scorer({"type": "trajectory_pattern", "pattern": ["a", "b", "c"]})(trajectory(*map(call, "axc")))
     assert outcome.explanation == "2 edits: delete x at call 1, insert b before call 2"
     assert outcome.details["length"] == 3
@@ -153,19 +153,19 @@ def test_the_edits_are_reported():
 )
 @pytest.mark.parametrize("size", [1, 3])
 def test_of_calls_that_are_there_too_often_the_last_is_deleted(pattern, names, edits, size):
-    """Whether they followed one another or ran together."""
+    """It holds for sequential and for parallel calls."""
     batches = [range(at, min(len(names), at + size)) for at in range(0, len(names), size)]
     fit = fewest_edits(read_pattern("pattern", pattern), names, batches)
     assert [" ".join(map(str, edit)) for edit in fit.edits] == edits
 
 
 def together(names):
-    """Calls at the same time."""
+    """Calls that start and end at the same time."""
     return trajectory(*[call(name, start_ns=1, end_ns=9) for name in names])
 
 
 def test_calls_made_together_fit_in_any_order():
-    """Unless concurrency is ignored."""
+    """With `concurrency: ignore` they do not."""
     spec = {"type": "trajectory_pattern", "pattern": ["a", "b"]}
     assert create_scorer(spec)(together("ba")).value == 1.0
     assert create_scorer({**spec, "concurrency": "ignore"})(together("ba")).value == 0.5
@@ -179,7 +179,7 @@ def test_calls_made_together_fit_where_one_name_is_called_more_often():
 
 
 def test_too_many_calls_together_are_not_guessed_at():
-    """More orders than can be tried are no zero."""
+    """The run is skipped and does not score 0."""
     names = [f"t{at}" for at in range(20)]
     spec = {"type": "trajectory_pattern", "pattern": names[::-1]}
     assert isinstance(create_scorer(spec)(together(names)), Skipped)

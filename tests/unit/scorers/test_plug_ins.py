@@ -56,7 +56,7 @@ NAMES = ["always", "alone", "leaves", "named", "Versioned", "Silent", "Deaf", "N
 
 
 def install(folder, package, entry_points):
-    """As an installer leaves it: the module's metadata beside it."""
+    """Write a module and its metadata as an installer does."""
     info = folder / f"{package}-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
@@ -85,7 +85,7 @@ def _packages(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["plugged_always", "plugged.dotted", "plugged:always", "plugged.always"])
 def test_a_scorer_is_found_by_the_name_its_package_gave_or_by_its_path(kind):
-    """A name with a dot is a name first; the same entry point in two packages is one."""
+    """A name with a dot is looked up as a name first; two packages with the same entry point do not conflict."""
     assert create_scorer({"type": kind})(RUN) == Scored(1.0, True)
 
 
@@ -104,20 +104,20 @@ def test_a_scorer_is_found_by_the_name_its_package_gave_or_by_its_path(kind):
     ],
 )
 def test_what_can_only_fail_is_refused_when_it_is_built(kind, said):
-    """In one line, and the program goes on."""
+    """The error is one line, and the program goes on."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": kind})
     assert str(refused.value).startswith(f"type: {said}")
 
 
 def test_entry_points_under_built_in_names_are_ignored_and_reported():
-    """Of names and of aliases."""
+    """It holds for names and for aliases."""
     assert create_scorer({"type": "tool_errors"})(RUN).details["total"] == 1
     assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {*unused_entry_points()}
 
 
 def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(capsys):
-    """Although importing one of them would end the program."""
+    """An import that would end the program does not end the command."""
     assert main(["scorers"]) == 0
     printed = capsys.readouterr()
     assert "(cannot be loaded: SystemExit, line 1 of" in printed.out
@@ -128,14 +128,14 @@ def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(ca
 
 @pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])
 def test_arguments_of_the_decorator_hold_under_every_name(kind):
-    """Version and needs."""
+    """Version and needs are those of the decorator."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs) == ("7", {"spans"})
 
 
 @pytest.mark.parametrize("given", [{}, {"name": "mine"}])
 def test_the_version_of_a_class_is_its_own(given):
-    """Whatever else is given."""
+    """No parameter changes it."""
     assert create_scorer({"type": "plugged_versioned", **given}).version == "3"
 
 
@@ -150,7 +150,7 @@ def test_the_version_of_a_class_is_its_own(given):
     ],
 )
 def test_what_a_decorator_cannot_use_is_an_error(printed, said):
-    """At once: what is misspelt would never be read."""
+    """The error is raised at once: a misspelt need would never be read."""
     with pytest.raises(ValueError, match="plugged_wrong: ") as refused:
         scorer("plugged_wrong", **printed)
     assert said in str(refused.value)
@@ -158,13 +158,13 @@ def test_what_a_decorator_cannot_use_is_an_error(printed, said):
 
 
 def test_only_what_can_be_called_is_registered():
-    """A class or a function."""
+    """Classes and functions are accepted."""
     with pytest.raises(ValueError, match="cannot be called; register a function or a class"):
         scorer("plugged_wrong")(5)
 
 
 class Object:
-    """A scorer given as an object, which answers as it was printed."""
+    """A scorer object that returns, or raises, the given answer."""
 
     name, type, version, needs = "object", "object", "1", frozenset()
 
@@ -178,7 +178,7 @@ class Object:
 
 
 class Unspeakable:
-    """Has no text."""
+    """An object whose conversion to text raises."""
 
     def __str__(self):
         raise LookupError
@@ -204,7 +204,7 @@ class Unspeakable:
     ],
 )
 def test_an_invalid_outcome_fails_alone(answer, error):
-    """Whether the scorer is an object or a function."""
+    """Other results are not affected, for scorer objects and for functions."""
     engine = Engine([ScorerSet(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
     run = span("run", "", "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
     tool = span("tool", "run", "execute_tool b", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "b"})
@@ -214,7 +214,7 @@ def test_an_invalid_outcome_fails_alone(answer, error):
 
 
 def test_a_function_that_leaves_the_program_has_failed():
-    """The thread that asked it goes on."""
+    """The calling thread goes on."""
     assert create_scorer({"type": "plugged_leaves"})(RUN) == Failed("SystemExit", "3")
 
 
@@ -235,14 +235,14 @@ def test_details_that_are_json_are_left_as_they_are(details):
     ],
 )
 def test_details_that_are_not_json_fail_the_result(details, why):
-    """The key and the type are named, not the value."""
+    """The message names the key and the type, not the value."""
     outcome = create_scorer({"type": "test.answer", "answer": Scored(0.5, True, "", details)})(RUN)
     assert outcome == Failed("TypeError", outcome.message)
     assert f"details that are not JSON {why}; use texts, numbers, lists and mappings" in outcome.message
 
 
 def test_a_failure_tells_the_place_in_the_users_code():
-    """The line that was called into, not the one of a library that it used; it is no part of the result's value."""
+    """The line is in the file that was called, not in a library that it uses; it is not compared when results are."""
 
     def parses(trajectory):
         return json.loads("{")  # here
@@ -255,7 +255,7 @@ def test_a_failure_tells_the_place_in_the_users_code():
 
 @scorer("test.answer")
 def _answer(trajectory, answer):
-    """Gives back what it was printed."""
+    """Return the given answer."""
     return answer
 
 
@@ -271,7 +271,7 @@ def _answer(trajectory, answer):
     ],
 )
 def test_invalid_names_types_versions_and_needs_of_an_object_are_refused(facts, said):
-    """Else its results could not be printed apart, and what it needs would not be read."""
+    """Otherwise its results could not be distinguished, or what it needs would not be read."""
     given = Object(True)
     for key, value in facts.items():
         setattr(given, key, value)

@@ -1,4 +1,4 @@
-"""References of a run: what is found, what is skipped, and what is refused."""
+"""References of a run: which are found, skipped or rejected."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NO = "no reference for key case.id: "
 
 
 def order(dataset, **further):
-    """A scorer of order with this dataset."""
+    """A `tool_call_order` scorer with this dataset."""
     return create_scorer({"type": "tool_call_order", "reference": {"dataset": dataset, "key": "case.id", **further}})
 
 
 def run(case=None):
-    """One search, in a run of that case."""
+    """A run of a case, with one call of search."""
     return trajectory(call("search"), attributes={} if case is None else {"case.id": case})
 
 
 @pytest.fixture(params=["mapping", "jsonl", "csv"])
 def dataset(request, tmp_path):
-    """The same cases, in every form."""
+    """The same records in each form of dataset."""
     if request.param == "mapping":
         return order(CASES)
     lines = [json.dumps({"id": key, **record}) for key, record in CASES.items()]
@@ -65,12 +65,12 @@ def test_the_record_of_a_run_is_its_reference(dataset, case, value):
     ],
 )
 def test_a_run_without_a_reference_is_skipped(dataset, case, why):
-    """And the value of its key is not told."""
+    """The text does not contain the value of the key."""
     assert dataset(run(case)) == Skipped(NO + why, reason="no_reference")
 
 
 def test_a_record_that_is_no_use_fails(dataset):
-    """It is not the agent's fault."""
+    """The outcome is `Failed`, since the agent did not cause it."""
     outcome = dataset(run("b"))
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "InvalidReference"
@@ -83,14 +83,14 @@ def test_another_field_can_be_the_reference():
 
 
 def test_the_inline_expectation_is_for_runs_without_a_reference():
-    """As with attributes."""
+    """References in attributes behave the same way."""
     spec = {"type": "tool_call_order", "expected": ["search"], "reference": {"dataset": CASES, "key": "case.id"}}
     assert create_scorer(spec)(run("SECRET")).value == 1
     assert create_scorer(spec)(run("a")).value == 0.5
 
 
 def test_a_mapping_is_seen_as_it_is():
-    """Also after the scorer was built."""
+    """Changes after the scorer was built are visible."""
     cases = {}
     scorer = order(cases)
     assert isinstance(scorer(run("a")), Skipped)
@@ -99,13 +99,13 @@ def test_a_mapping_is_seen_as_it_is():
 
 
 def test_numbers_are_keys_as_yaml_has_them():
-    """Of an inline mapping."""
+    """An inline mapping in YAML may have numbers as keys."""
     assert order({7: {"expected": ["search"]}, True: {"expected": []}})(run("7")).value == 1
 
 
 @pytest.mark.parametrize(("key", "case"), [("Case-7", "Case-7"), (True, "true"), ("true", True), (True, True), (7.5, "7.5")])
 def test_keys_are_what_json_would_write(key, case):
-    """A truth value in small letters; texts as they are."""
+    """Bools are in lower case; texts are unchanged."""
     assert order({key: {"expected": ["search"]}})(run(case)).value == 1
     assert isinstance(order({"other": {"expected": ["search"]}})(run(case)), Skipped)
 
@@ -118,7 +118,7 @@ def test_keys_are_what_json_would_write(key, case):
     ],
 )
 def test_expressions_and_trees_read_datasets(spec):
-    """As `reference`."""
+    """They read them as `reference`."""
     if spec["type"] == "dag":
         spec["nodes"]["n"]["children"] = [{"verdict": True, "score": 10}, {"verdict": False, "score": 0}]
     made = create_scorer({**spec, "reference": {"dataset": {"a": {"calls": 1}}, "key": "case.id", "field": "calls"}})
@@ -171,7 +171,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("reference", "says"), REFUSED)
 def test_what_is_no_reference_is_refused(reference, says):
-    """In one line that names the key, the value and the remedy."""
+    """The error is one line with the key, the value and the remedy."""
     with pytest.raises(ConfigError) as caught:
         create_scorer({"type": "tool_call_order", "reference": reference})
     assert says in str(caught.value)
@@ -185,14 +185,14 @@ def test_all_problems_are_reported_at_once():
 
 
 def test_a_field_that_no_record_has_is_refused(tmp_path):
-    """With the one that was meant."""
+    """The error suggests a similar field."""
     (tmp_path / "cases.jsonl").write_text('{"id": "a", "expected": []}', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"reference\.field: 'expectd' is in no record .* did you mean 'expected'\?"):
         order(str(tmp_path / "cases.jsonl"), column="id", field="expectd")
 
 
 def test_a_file_that_is_broken_since_it_was_opened_is_refused_anew(tmp_path):
-    """A scorer relies on the file as it is when the scorer is built."""
+    """A scorer is built only if the file is valid at that time."""
     path = tmp_path / "cases.jsonl"
     path.write_text('{"id": "a", "expected": []}', encoding="utf-8")
     order(str(path), column="id")
@@ -202,7 +202,7 @@ def test_a_file_that_is_broken_since_it_was_opened_is_refused_anew(tmp_path):
 
 
 def test_an_unusable_record_of_a_file_is_named_by_file_line_key_and_remedy(tmp_path):
-    """In the details, without the value that was found."""
+    """The details do not contain the value."""
     path = tmp_path / "cases.jsonl"
     path.write_text('{"id": "a", "expected": ["x"]}\n\n{"id": "b", "expected": [{"name": "x", "argumnts": 1}]}\n')
     reference = {"dataset": str(path), "key": "case", "column": "id"}
@@ -220,7 +220,7 @@ def test_an_unusable_record_of_a_file_is_named_by_file_line_key_and_remedy(tmp_p
 
 
 def test_references_of_scorers_that_are_not_built_in_are_not_looked_for() -> None:
-    """Their attributes mean what their author wants, and may raise."""
+    """Their attributes may have other meanings, and may raise."""
 
     class Mine:
         reference = "text"

@@ -1,4 +1,4 @@
-"""Scorers of users: registered, imported, sync and async."""
+"""Users' scorers: registered or imported, synchronous or asynchronous."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def slow(trajectory):
 
 @scorer("test.given")
 def given(trajectory, returned):
-    """Gives back what it was told."""
+    """Return the given value."""
     return returned
 
 
@@ -52,7 +52,7 @@ class AtMost:
 
 
 def test_a_function_is_registered_and_returned_unchanged():
-    """Under its name, with its version and needs."""
+    """It is registered under its name, with its version and needs."""
     built = create_scorer({"type": "test.share_of_a", "name_of": "b"})
     assert get_scorer("test.share_of_a") is share_of_a
     assert (built.type, built.version, built.needs) == ("test.share_of_a", "7", {"arguments"})
@@ -60,7 +60,7 @@ def test_a_function_is_registered_and_returned_unchanged():
 
 
 def test_the_common_parameters_surround_a_function():
-    """Filters before, strict and threshold after."""
+    """Calls are filtered before the function, `strict` and `threshold` are applied after it."""
     assert create_scorer({"type": "test.share_of_a", "strict": True})(RUN) == Scored(0.0, False)
     assert create_scorer({"type": "test.share_of_a", "threshold": 0.6})(RUN).passed is False
     assert create_scorer({"type": "test.share_of_a", "failed_calls": "exclude"})(RUN).value == 1.0
@@ -70,12 +70,12 @@ def test_the_common_parameters_surround_a_function():
 
 
 def test_a_coroutine_is_run_to_its_end():
-    """Where no event loop runs in the thread."""
+    """No event loop runs in the thread."""
     assert create_scorer({"type": "test.slow"})(RUN) == Scored(1.0, True)
 
 
 def test_inside_a_running_loop_a_coroutine_is_awaited():
-    """Calling it there fails with the remedy."""
+    """A synchronous call there fails with the remedy."""
     built = create_scorer({"type": "test.slow"})
 
     async def inside():
@@ -111,7 +111,7 @@ def test_what_a_function_returns_is_an_outcome_a_number_or_a_bool(returned, outc
 
 
 def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
-    """And only then."""
+    """Without one the function decides."""
     own = Scored(0.9, False)
     assert create_scorer({"type": "test.given", "returned": own, "threshold": 0.8})(RUN).passed is True
 
@@ -124,19 +124,19 @@ def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
     ],
 )
 def test_a_function_without_declared_needs_reads_everything_but_spans(kind, version, needs):
-    """And is about calls, so that runs without any record of them are skipped."""
+    """It reads calls, so that runs with unknown calls are skipped."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs, built.reads_calls) == (version, needs, True)
     assert built(trajectory(calls_unknown="no tool spans")) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
 
 
 def test_a_function_that_raises_fails():
-    """With type and message."""
+    """The outcome has the type and the message of the exception."""
     assert create_scorer({"type": "test.broken"})(RUN) == Failed("LookupError", "no such thing")
 
 
 def test_a_class_is_built_from_its_parameters():
-    """And then called like a function."""
+    """The instance is called like a function."""
     assert create_scorer({"type": "test.class", "limit": 1})(RUN) == Scored(0.0, False)
 
 
@@ -151,25 +151,25 @@ def test_a_class_is_built_from_its_parameters():
     ],
 )
 def test_parameters_that_a_users_scorer_does_not_take_are_refused(spec, message):
-    """When built, not when called."""
+    """They are rejected when the scorer is built, not when it is called."""
     with pytest.raises(ConfigError, match="(?s)" + message.replace("?", r"\?")):
         create_scorer(spec)
 
 
 @scorer("test.open")
 def open_to_all(trajectory, known, **more):
-    """Takes whatever it is given."""
+    """A scorer with `**kwargs`."""
     return len(more) / 2
 
 
 def test_a_function_that_takes_any_parameter_is_given_any():
-    """Nothing is unknown to it."""
+    """No parameter is unknown."""
     assert create_scorer({"type": "test.open", "known": 1, "other": 2})(RUN).value == 0.5
 
 
 @scorer("test.refusing")
 class Refusing:
-    """A user's class that nothing suits."""
+    """A user's class that rejects all parameters."""
 
     def __init__(self, **given):
         raise LookupError("nothing suits")
@@ -179,7 +179,7 @@ class Refusing:
     ("given", "received"), [({}, "no parameters"), ({"limit": 1}, "limit"), ({"limit": 1, "name": "x"}, "limit, name")]
 )
 def test_what_a_users_class_refuses_is_reported(given, received):
-    """By name, and what it said."""
+    """The error has the type and the message of the exception."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "test.refusing", **given})
     said = f"type: 'test.refusing' refused {received} (LookupError: 'nothing suits'); see its documentation"
@@ -188,7 +188,7 @@ def test_what_a_users_class_refuses_is_reported(given, received):
 
 @scorer("test.whole")
 class Whole:
-    """A user's class whose instances are scorers by themselves."""
+    """A user's class whose instances satisfy `Scorer`."""
 
     name, type, version, needs = "mine", "test.whole", "3", frozenset()
 
@@ -197,7 +197,7 @@ class Whole:
 
 
 def test_what_is_a_scorer_by_itself_is_put_in_the_common_frame_only_if_that_is_asked_for():
-    """Its own version and verdict count otherwise."""
+    """Without common parameters its own version and `passed` are used."""
     assert isinstance(create_scorer({"type": "test.whole"}), Whole)
     framed = create_scorer({"type": "test.whole", "name": "other", "threshold": 0.1})
     assert (framed.name, framed(RUN)) == ("other", Scored(0.5, True))
@@ -212,7 +212,7 @@ def test_a_dotted_path_names_a_function(path):
 
 
 def test_a_second_registration_of_a_name_is_an_error():
-    """Whether built in, registered or an alias."""
+    """It holds for built-in names, registered names and aliases."""
     for taken in ("test.slow", "tool_errors", "trajectory"):
         with pytest.raises(ValueError, match="registered already"):
             scorer(taken)(share_of_a)
@@ -220,7 +220,7 @@ def test_a_second_registration_of_a_name_is_an_error():
 
 @pytest.mark.parametrize("name", ["", " ", 3])
 def test_a_scorer_has_a_name(name):
-    """Which is a text, and not of blanks."""
+    """The name is a text that is not blank."""
     with pytest.raises(ValueError, match="is no name for a scorer"):
         scorer(name)
 
@@ -233,13 +233,13 @@ def test_a_specification_has_a_type(key):
 
 
 def test_a_name_that_is_not_there_lists_what_is():
-    """As a KeyError."""
+    """The error is a KeyError."""
     with pytest.raises(KeyError, match=r"tool_call_count.*trajectory_structure"):
         get_scorer("nothing")
 
 
 def test_scorers_are_listed_in_order():
-    """Built in and registered."""
+    """Built-in and registered scorers are listed."""
     assert list_scorers() == sorted(list_scorers())
     assert {"tool_errors", "test.slow"} <= {*list_scorers()}
 
@@ -255,7 +255,7 @@ def test_scorers_are_listed_in_order():
     ],
 )
 def test_the_names_of_other_systems_are_aliases(alias, kind):
-    """They lead to the same class."""
+    """An alias refers to the same class."""
     assert get_scorer(alias) is get_scorer(kind)
 
 

@@ -1,4 +1,4 @@
-"""What the specification of the scorers decides, where a naive implementation of its text gave another score."""
+"""Cases in which a naive implementation of the specification of the scorers gives a wrong score."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def agreement(mode, expected, actual):
 @pytest.mark.parametrize("mode", ["exact", "subset", "superset", "overlap", ["q"]])
 @pytest.mark.parametrize("text", ['{"q": "rates"}', '"rates"', "[1, 2]", "7"])
 def test_arguments_given_as_json_text_agree_with_the_same_text(mode, text):
-    """Both sides are decoded alike, as results are; only the expected side was."""
+    """Both sides are decoded; a former version decoded only the expected one."""
     assert agreement(mode, text, text) == 1.0
 
 
 @pytest.mark.parametrize("mode", ["exact", "subset", "superset", "overlap", ["q"]])
 def test_arguments_given_as_json_text_are_what_they_spell(mode):
-    """On either side."""
+    """It holds for both sides."""
     assert agreement(mode, {"q": "rates"}, '{"q": "rates"}') == agreement(mode, '{"q": "rates"}', {"q": "rates"}) == 1.0
     assert agreement(mode, {"q": "rates"}, '{"q": "other"}') == 0.0
 
@@ -34,7 +34,7 @@ def test_arguments_given_as_json_text_are_what_they_spell(mode):
 @pytest.mark.parametrize("mode", ["exact", "subset", "superset", "overlap"])
 @pytest.mark.parametrize("value", ["rates", 7, [1, 2], True])
 def test_a_bare_value_that_was_recorded_without_a_name_equals_the_expected_one(mode, value):
-    """Exactly as well: the name `__value__` is added when the call is read, it was not recorded."""
+    """It holds for `exact`, too: the name `__value__` is added when the call is read and was not recorded."""
     assert agreement(mode, value, Unnamed({"__value__": value})) == 1.0
     assert agreement(mode, value, Unnamed({"__value__": "another"})) == 0.0
 
@@ -50,19 +50,19 @@ def test_many_calls_with_text_agree_as_few_do(mode):
 
 @scorer("test.skips")
 def skips(trajectory, reason):
-    """Skips for a reason that was given."""
+    """A scorer that skips for the given reason."""
     return Skipped("why", reason=reason)
 
 
 @pytest.mark.parametrize("reason", get_args(SkipReason))
 def test_a_function_may_skip_for_each_reason_there_is(reason):
-    """As the scorers of the package do."""
+    """Reasons are those of the built-in scorers."""
     assert create_scorer({"type": "test.skips", "reason": reason})(trajectory()) == Skipped("why", reason=reason)
 
 
 @pytest.mark.parametrize("reason", ["", "no such order", "Not_Recorded", None, 3, ["not_recorded"]])
 def test_a_skip_for_another_reason_is_no_outcome(reason):
-    """The reason is the label of a metric: one of seven words; its text is for what is particular."""
+    """The reason is a label of metrics, one of seven words; specifics belong to the text."""
     outcome = create_scorer({"type": "test.skips", "reason": reason})(trajectory())
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "TypeError"

@@ -14,7 +14,7 @@ RUN = trajectory(call("search"), call("refund"))
 
 
 def check(*specs: dict[str, Any], live: bool = False) -> ToolNameCheck:
-    """Of one evaluation with these scorers."""
+    """A check of one evaluation with these scorers."""
     return ToolNameCheck({"support": [create_scorer(spec) for spec in specs]}, live=live)
 
 
@@ -29,7 +29,7 @@ COUNTS = {"type": "tool_call_count", "criteria": {"serach": "<= 3"}}
 
 
 def test_a_misspelt_name_is_reported_with_the_name_that_was_meant():
-    """Once."""
+    """It is reported once."""
     made = check(COUNTS)
     made.observe(RUN, ["support"])
     assert made.finish() == ["`serach` was never called; did you mean `search`? (evaluation support, 1 run)"]
@@ -48,7 +48,7 @@ def test_a_misspelt_name_is_reported_with_the_name_that_was_meant():
     ],
 )
 def test_a_required_tool_that_never_occurs_in_a_replay_is_reported(spec: dict[str, Any]):
-    """With the tools that were called."""
+    """The warning lists the called tools."""
     (warning,) = stored(spec)
     assert warning == "`pay` was never called; called were refund, search (evaluation support, 1 run)"
 
@@ -66,7 +66,7 @@ def test_a_required_tool_that_never_occurs_in_a_replay_is_reported(spec: dict[st
     ],
 )
 def test_other_names_are_not_reported(spec: dict[str, Any]):
-    """Those of tools that should not be called, and those that resemble nothing."""
+    """Names of forbidden tools, and optional names that resemble no called tool, are not reported."""
     assert stored(spec) == []
 
 
@@ -80,30 +80,30 @@ def test_other_names_are_not_reported(spec: dict[str, Any]):
     ],
 )
 def test_every_parameter_that_names_tools_is_looked_at(spec: dict[str, Any]):
-    """By its resemblance."""
+    """A called tool with a similar name is suggested."""
     (warning,) = stored(spec)
     assert warning.startswith("`serach` was never called; did you mean `search`?")
 
 
 def test_names_from_traces_stay_on_the_line():
-    """They must not control the terminal or forge a line of a log."""
+    """They cannot control the terminal or forge a log line."""
     (warning,) = stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("a\x1b[31m\nb\u202e")))
     assert warning == r"`pay` was never called; called were a\x1b[31m\nb\u202e (evaluation support, 1 run)"
 
 
 def test_a_name_that_another_policy_mentions_is_not_meant():
-    """Both tools exist then."""
+    """Then both tools exist."""
     assert stored(COUNTS, {"type": "forbidden_tools", "patterns": ["search"]}) == []
 
 
 def test_runs_whose_calls_are_unknown_tell_nothing():
-    """Neither that a tool was called nor that it was not."""
+    """They show neither that a tool was called nor that it was not."""
     assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(calls_unknown="no tool spans")) == []
     assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(incomplete="cut")) == []
 
 
 def test_live_a_misspelt_name_is_reported_at_once_and_a_missing_tool_after_enough_runs():
-    """Each once."""
+    """Each is reported once."""
     made = check(COUNTS, {"type": "required_tools", "patterns": ["pay"]}, live=True)
     found = [warning for _ in range(ENOUGH_RUNS + 5) for warning in made.observe(RUN, ["support"])]
     assert [each.partition(" (")[0] for each in found] == [
@@ -122,7 +122,7 @@ def test_live_input_that_ends_early_reports_only_what_resembles_another_name():
 
 
 def test_names_of_a_scorer_that_is_not_built_in_are_looked_at_where_it_has_them():
-    """By an attribute of that name."""
+    """They are in its attribute `tool_names`."""
 
     class Own:
         tool_names = ToolNames(required=("pay",))
