@@ -48,7 +48,7 @@ class Lives:
         self.durable = Durable(
             self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=self.segment_bytes
         )
-        self.durable.sinks = ("all",)
+        self.durable.takers = lambda _: ("all",)
         limits = limits_of(self.config)
         self.pipeline = Pipeline(engine_of(self.config), self.tell, limits, clock=lambda: self.now, journal=self.durable)
         owed: list[Any] = []
