@@ -1,6 +1,6 @@
-"""The OTLP client of every exporter and of forwarding: one request, sent as the bytes it is, over gRPC or HTTP.
+"""The OTLP client of every exporter and of forwarding: sends encoded requests over gRPC or HTTP.
 
-Makes one attempt, or a second one where a kept connection had been closed by the other end meanwhile.
+It makes one attempt; over HTTP a second one if the server had closed the kept-alive connection.
 Source of the table of responses: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC and of OTLP/HTTP.
 """
 
@@ -52,7 +52,7 @@ _GRPC: Final[Mapping[str, Status]] = {
 }
 
 _Opened = tuple[Callable[[bytes], ExportResult], Callable[[], None]]
-"""How to send a request, from several threads, and how to close the connections."""
+"""A function that sends a request, from any thread, and one that closes the connections."""
 
 
 class OtlpClient:
@@ -124,13 +124,13 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 
 def _unreached(details: str) -> str:
-    """Why no connection could be made, in gRPC's words; "" if the endpoint answered, whose words may repeat the request."""
+    """Why no connection could be made, from gRPC's own message; "" for a message of the endpoint, which may quote the request."""
     found = _UNREACHED.match(details)
     return f": {one_line(found[1] or found[0])}" if found else ""
 
 
 def _retry_delay(trailers: Any) -> float | None:
-    """What RetryInfo asks for; None if it is not there."""
+    """The delay in seconds that RetryInfo asks for; None without one."""
     for key, value in trailers:
         if key == "grpc-status-details-bin":
             for detail in status_pb2.Status.FromString(value).details:
@@ -141,7 +141,7 @@ def _retry_delay(trailers: Any) -> float | None:
 
 
 def _taken(answer: bytes) -> ExportResult:
-    """An accepted request, perhaps a partial success: the three responses have the same fields."""
+    """The result of an accepted request, perhaps a partial success. The responses of all signals have the same fields."""
     if not answer:
         return ExportResult("ok")
     try:
@@ -176,7 +176,7 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 
 def http_result(response: HttpResponse) -> ExportResult:
-    """The meaning of a response, which may report a partial success."""
+    """The meaning of an HTTP response, which may report a partial success."""
     if 200 <= response.status < 300:
         return _taken(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
     return of_http(response.status, response.after_s)

@@ -30,14 +30,14 @@ NATIVE: Final = _native is not None
 
 _SERVICE: Final = Wanted(frozenset({"service.name"}))
 _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
-_HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
+_HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: the next flag is valid
 _IS_REMOTE: Final = 0x200
 
 _CACHED_SCOPES: Final = 1024
-_ATTRIBUTE_BYTES: Final = 16  # what parsing adds to each
-_FREE_BYTES: Final = 1024  # of a resource and its scope: what nearly all have, shared by many spans
+_ATTRIBUTE_BYTES: Final = 16  # memory that parsing adds to each attribute
+_FREE_BYTES: Final = 1024  # of a resource and its scope, not counted: nearly all have as much, and many spans share it
 _CACHED_BYTES: Final = 16 * 1024
-"""Resources greater than this are not kept from batch to batch: with the number above it bounds the cache at 16 MiB."""
+"""Larger resources are not cached from batch to batch: together with `_CACHED_SCOPES` this limits the cache to 16 MiB."""
 
 
 def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
 
 
 class OtlpSpanReader:
-    """One span, parsed once; values are decoded each time they are asked for."""
+    """Reads one span, which is parsed once; values are decoded each time they are read."""
 
     __slots__ = ("_head", "end_ns", "name", "span_kind", "start_ns")
 
@@ -114,7 +114,7 @@ def _event(raw: bytes) -> SpanEvent | None:
 def _span_reader() -> Callable[[bytes], SpanReader]:
     if _native is None:
         return OtlpSpanReader
-    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # for whatever is unusual in a span
+    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # used for what is encoded in an unusual way
     made: Callable[[bytes], SpanReader] = _native.view
     return made
 
@@ -126,8 +126,8 @@ read_span: Final = _span_reader()
 class OtlpResourceScope:
     """What the spans of one resource and scope share; values are decoded when they are needed.
 
-    `attributes` is the number of the resource's or of the scope's, whichever has more; `extra` what both hold in memory, in
-    bytes, beyond what is ordinary.
+    `attributes` is the number of attributes of the resource or of the scope, whichever has more; `extra` the bytes that both
+    take in memory beyond those of ordinary ones.
 
     Raises:
         DecodeError: either is malformed.
@@ -161,8 +161,8 @@ class OtlpResourceScope:
         return exported_resource(decode_all(self._resource))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
-        """The wanted attributes of the resource, then of the scope where the resource has none."""
-        kept = self._shared  # asked for every trace, nearly always for the same
+        """The wanted attributes of the resource and of the scope; if both have one, that of the resource."""
+        kept = self._shared  # read for every trace, nearly always with the same `wanted`
         if kept is None or kept[0] is not wanted:
             kept = self._shared = (wanted, _chosen(self._scope, wanted) | _chosen(self._resource, wanted))
         return dict(kept[1])
@@ -170,7 +170,7 @@ class OtlpResourceScope:
     view = staticmethod(read_span)
 
     def rank(self, payload: bytes) -> tuple[int, int, bytes]:
-        """End, number of attributes, bytes."""
+        """(end, number of attributes, bytes): of two spans with the same id the one with the greater rank counts."""
         head = parse_span(payload)
         return head.end, len(head.attributes), payload
 
@@ -179,7 +179,7 @@ _cached: Final = lru_cache(maxsize=_CACHED_SCOPES)(OtlpResourceScope)
 
 
 def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
-    """One object for equal bytes, from batch to batch. DecodeError if either is malformed."""
+    """Return one object for equal bytes, cached from batch to batch. Raises DecodeError if either is malformed."""
     if len(resource) + len(scope) > _CACHED_BYTES:
         return OtlpResourceScope(resource, scope)
     return _cached(resource, scope)
@@ -199,7 +199,7 @@ def _body(record: Any) -> Any:
 
 
 class OtlpLogReader:
-    """Reads log records; they need nothing of their resource."""
+    """Reads log records; nothing of their resource is needed."""
 
     __slots__ = ()
 
