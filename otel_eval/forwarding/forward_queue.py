@@ -1,9 +1,9 @@
-"""The forwarding queue of one signal, with a limit in bytes, and the threads that empty it.
+"""The forwarding queue of one signal, with a limit in bytes, and the threads that send what is in it.
 
-What is in the queue stays until the backend accepted it or refused it permanently. While the backend fails, the queue fills,
+A request stays in the queue until the backend accepted it or refused it permanently. While the backend fails, the queue fills,
 and `reserve` raises a retryable error (backpressure). It differs from `ExportQueue` in that it holds requests as bytes, reserves
-room before a request is journaled, joins requests and held spans, and sends from several threads. Attempts and retries are the
-same.
+memory before a request is journaled, joins requests and held spans, and sends from several threads. Attempts and retries are
+the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
-_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless configured otherwise
+_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to this size: backends accept 4 MiB unless configured otherwise
 _PACE_S: Final = 0.05
-"""Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and its threads
-several switches, whatever is in it. A request that comes alone is sent at once."""
+"""Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and several thread
+switches, whatever its size. A single request is sent at once."""
 _THREADS: Final = 2  # requests under way at once: one is sent while the other one waits for its response
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
@@ -45,8 +45,8 @@ class ForwardQueue:
     Args:
         signal: traces, logs or metrics.
         client: sends requests; it is closed with the queue.
-        attempts: how long to wait between attempts, and whether the endpoint has accepted the signal before.
-        limit_bytes: of what is queued; a single request is accepted whatever its size.
+        attempts: makes the attempts, and knows whether the endpoint supports the signal.
+        limit_bytes: the limit of reserved and queued bytes; a single request is accepted whatever its size.
         passed: called with the acks of requests and of held spans that were forwarded or refused permanently.
     """
 
@@ -68,7 +68,7 @@ class ForwardQueue:
         self._waiting: deque[_Request] = deque()
         self._waiting_bytes = 0
         self._sent_at = float("-inf")
-        self._bytes = 0  # reserved, waiting or under way
+        self._bytes = 0  # reserved, queued or being sent
         self._items = 0
         self._hurry = self._closed = False
         self._stopping = threading.Event()
@@ -84,10 +84,10 @@ class ForwardQueue:
     # ------------------------------------------------------------------ in
 
     def reserve(self, size: int) -> None:
-        """Room for so many bytes, to be used or given back by `put`.
+        """Reserve bytes of the limit, which `put` uses or releases.
 
         Raises:
-            Overloaded: there is none now.
+            Overloaded: the queue is full.
         """
         with self._changed:
             if self._bytes and self._bytes + size > self._limit:
@@ -96,14 +96,14 @@ class ForwardQueue:
             self._bytes += size
 
     def put(self, body: bytes, items: int, reserved: int, ack: Any = None) -> None:
-        """Queue a request for which room was reserved; nothing, for b"", gives the room back."""
+        """Queue a request for which bytes were reserved; for b"" only release them."""
         with self._changed:
             self._bytes -= reserved
             if body:
                 self._add(_Request(body, items, [] if ack is None else [ack], []))
 
     def add(self, spans: Sequence[PendingSpan]) -> None:
-        """Queue spans that were held; room was reserved with their request, so they are always accepted."""
+        """Queue spans that were held. They are always accepted: their bytes were reserved with their request."""
         if spans:
             body = wrap_spans((each.container, each.payload) for each in spans)
             with self._changed:
@@ -114,7 +114,7 @@ class ForwardQueue:
         self._waiting_bytes += len(request.body)
         self._bytes += len(request.body)
         self._items += request.items
-        # A thread that waits for the first request has a timeout.
+        # For requests in between no thread has to be woken: the one that was woken for the first waits with a timeout.
         if len(self._waiting) == 1 or self._due_s() == 0:
             self._changed.notify()
 
@@ -130,27 +130,27 @@ class ForwardQueue:
                 self._changed.notify_all()
 
     def _take(self) -> _Request | None:
-        """What to send next; None when the queue ends."""
+        """Wait for requests that are due, and remove them joined from the queue; None when the queue is closed."""
         with self._changed:
             while not self._closed:
                 due_s = self._due_s()
                 if due_s == 0:
                     taken = self._joined()
                     if self._waiting:
-                        self._changed.notify()  # what is left is another thread's
+                        self._changed.notify()  # another thread can send the rest
                     return taken
                 self._changed.wait(due_s)
         return None
 
     def _due_s(self) -> float | None:
-        """In how many seconds to send what is queued; None if nothing is."""
+        """In how many seconds the queued requests are due; None if the queue is empty."""
         if not self._waiting:
             return None
         is_enough = self._hurry or self._waiting_bytes > self._enough
         return 0 if is_enough else max(0, self._sent_at + _PACE_S - time.monotonic())
 
     def _joined(self) -> _Request:
-        """Requests one after the other are one request."""
+        """Remove requests from the queue and join them: concatenated protobuf requests are one request."""
         self._sent_at = time.monotonic()
         parts = [self._waiting.popleft()]
         size = len(parts[0].body)
@@ -164,7 +164,7 @@ class ForwardQueue:
         return _Request(b"".join([part.body for part in parts]), sum([part.items for part in parts]), *acks)
 
     def _deliver(self, body: bytes, items: int) -> bool:
-        """Try until the backend accepted or refused it permanently; False if the queue ended before."""
+        """Try until the backend accepted or permanently refused the request; False if the queue was closed before."""
         backoff = self._attempts.backoff(self._stopping)
         while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
             self._outage.began()
@@ -180,7 +180,7 @@ class ForwardQueue:
     def _attempt(self, body: bytes) -> ExportResult:
         try:
             return self._client.send(body)
-        except Exception as error:  # noqa: BLE001 - the thread must live on; what cannot be sent must not block what can
+        except Exception as error:  # noqa: BLE001 - the thread must go on; a request that cannot be sent must not block others
             return ExportResult("permanent", type(error).__name__)
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
@@ -209,14 +209,14 @@ class ForwardQueue:
     # ----------------------------------------------------------------- end
 
     def wait(self, timeout_s: float) -> bool:
-        """Send what is queued at once; False if not all was sent in time."""
+        """Send what is queued without further delay; False if the queue is not empty after `timeout_s` seconds."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self._items, timeout_s)
 
     def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
-        """Send what is queued, then end; False if something is left, which is counted and logged unless it is `kept` on disk."""
+        """Send what is queued, then close the queue; False if items are left, which are counted and logged, unless `kept`."""
         self._stopping.set()
         done = self.wait(timeout_s)
         with self._changed:
@@ -231,5 +231,5 @@ class ForwardQueue:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of what is reserved, queued or being sent."""
+        """The bytes that are reserved, queued or being sent."""
         return self._bytes

@@ -1,7 +1,7 @@
-"""Takes spans out of an OTLP request, and puts them back into a request.
+"""Removes spans from an OTLP request, and makes a request of removed spans.
 
-Every byte that is not taken out stays as it was and where it was; only the lengths around it change. A span that was taken out
-keeps its container: the resource, the scope, their schema URLs and unknown fields.
+All other bytes of the request stay unchanged and in their order, except for the lengths of the messages that contain them. A
+removed span keeps its container: the resource, the scope, their schema URLs and unknown fields.
 Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, spans = 2.
 """
 
@@ -20,7 +20,7 @@ _CACHED_BYTES: Final = 16 * 1024
 
 
 class SpanContainer(NamedTuple):
-    """What stood around a span: the fields of its ResourceSpans and of its ScopeSpans without what they list."""
+    """The messages that contain a span: the fields of its ResourceSpans without scopes, and of its ScopeSpans without spans."""
 
     group: bytes
     scope: bytes
@@ -30,21 +30,21 @@ _kept: Final = lru_cache(maxsize=512)(SpanContainer)
 
 
 def _container(group: bytes, scope: bytes) -> SpanContainer:
-    """One object for equal containers: thousands of held spans may have the same one."""
+    """Return one object for equal containers: thousands of held spans may have the same one."""
     return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
 
 
 def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanContainer]]:
-    """The request without these spans, and the container of each; b"" if nothing else was in it.
+    """Return the request without these spans, b"" if nothing else is in it, and the container of each span.
 
     Args:
-        body: a request that was parsed before.
-        spans: bytes of spans in the order in which they stand in the request.
+        body: a valid request.
+        spans: the bytes of spans, in their order in the request.
 
     Raises:
-        ValueError: the bytes are no request, or one of the spans is not there.
+        ValueError: the request is malformed, or a span is not in it.
     """
-    # Spans are found by their bytes, which need no ids: those of one request are looked for in its own order, in one pass.
+    # Spans are found by their bytes: the order is that of the request, so one pass is enough and no id has to be decoded.
     left, containers, view = list(spans), list[SpanContainer](), memoryview(body)
     rest: _Pieces = []
     for each in fields(body, 0, len(body)):
@@ -56,16 +56,16 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
 
 
 _Pieces = list[bytes | memoryview]
-"""What a message is made of, to be joined once: a request may have megabytes, and copies cost more than the walk."""
+"""Parts of a message, to be joined once: a request may have megabytes, and copying them costs more than reading the fields."""
 
 
 def _nested(number: int, pieces: _Pieces) -> _Pieces:
-    """A field with a length, of these pieces."""
+    """Return the pieces of a length-delimited field whose content are these pieces."""
     return [varint(number << 3 | 2) + varint(sum(map(len, pieces))), *pieces]
 
 
 def _group(body: bytes, group: WireField, left: list[bytes], containers: list[SpanContainer]) -> _Pieces:
-    """The group without the spans that are wanted next; nothing if no other is in it."""
+    """Return a ResourceSpans without those of its spans that are next in `left`; nothing if no other span is in it."""
     kept: _Pieces = []
     around: list[bytes] = []
     found: list[bytes] = []
@@ -81,13 +81,13 @@ def _group(body: bytes, group: WireField, left: list[bytes], containers: list[Sp
         spans_left = spans_left or bool(rest)
     if not found:
         return [memoryview(body)[group.start : group.stop]]
-    # A schema URL may follow the scopes, so what stands around a span is known only after the whole group.
+    # A schema URL may follow the scopes, so the container of a span is known only at the end of the group.
     containers.extend(_container(b"".join(around), container) for container in found)
     return _nested(_GROUP, kept) if spans_left else []
 
 
 def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, bytes, int]:
-    """The scope without the spans that are wanted next (nothing if no other is in it), its container, how many were taken."""
+    """Remove the spans that are next in `left`; return the rest (nothing without a span), the other fields, the removed count."""
     view = memoryview(body)
     kept: _Pieces = []
     others: list[bytes] = []
@@ -96,7 +96,7 @@ def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, b
         if number != _SPAN:
             others.append(body[start:stop])
         elif taken < len(left) and stop - content == len(left[taken]) and body.startswith(left[taken], content):
-            kept.append(view[at:start])  # one piece, whatever number of spans is in it
+            kept.append(view[at:start])  # all bytes between two removed spans are one piece
             taken, at = taken + 1, stop
         else:
             spans_left = True
@@ -108,7 +108,7 @@ def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, b
 
 
 def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:
-    """A request of spans in their containers; those of equal resource and scope share one."""
+    """Encode a request of spans in their containers; equal containers are merged."""
     groups: dict[bytes, dict[bytes, list[bytes]]] = {}
     for container, span in spans:
         groups.setdefault(container.group, {}).setdefault(container.scope, []).append(sized(_SPAN, span))
