@@ -1,4 +1,4 @@
-"""Several exporters as one: each gets every report, and the failure of one does not affect the others."""
+"""Exports every report to several exporters; the failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")
 
-_MOST: Final = 10_000  # runs that wait; of more the oldest count as final
+_MOST: Final = 10_000  # runs that wait; if there are more, the oldest count as final
 
 Run = tuple[str, str]
 """Hexadecimal ids of a trace and of a run's own span."""
 
 
 class FinalResults(Exporter):
-    """In front of an exporter that counts each run once: a run that may lie inside another one waits until that is known.
+    """Delays reports to an exporter that counts each run once: a run that may be inside another one waits until that is known.
 
-    A run that turns out to lie inside another one is never exported as an outermost one. Reports that wait when the exporter is
+    A run that turns out to be inside another one is never exported as an outermost one. Reports that wait when the exporter is
     closed, or when too many runs wait, are exported as they are.
 
     Args:
-        exporter: the exporter.
-        most: runs that may wait.
+        exporter: exports the reports that are final.
+        most: how many runs may wait.
     """
 
     def __init__(self, exporter: Exporter, most: int = _MOST) -> None:
@@ -50,13 +50,13 @@ class FinalResults(Exporter):
         return ExportResult("accepted")
 
     def _taken(self, report: Report) -> list[Report]:
-        """The reports to export now that this one is there."""
+        """Return the reports to export now because of this one: none, itself, or those that waited and itself."""
         run = report.trajectory.trace_id, report.trajectory.span_id
         waiting = self._waiting.get(run, {})
         if report.evaluation in waiting and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost:
             del waiting[report.evaluation]
             return [report]
-        # A later revision waits only behind the first one: once that was exported, the run was counted.
+        # A later revision waits only if the first one does: once that was exported, the run was counted.
         is_first = report.revision == 0 and not report.late
         if report.trajectory.completeness is Completeness.DETACHED and (is_first or report.evaluation in waiting):
             self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_light(report))
@@ -65,7 +65,7 @@ class FinalResults(Exporter):
         return [*waiting.pop(report.evaluation, ()), report]
 
     def final(self, runs: Iterable[Run]) -> None:
-        """No other run can turn out to be around these."""
+        """Export the reports of these runs: no run that encloses them can be found any more."""
         for run in runs:
             for reports in self._waiting.pop(run, {}).values():
                 self._exporter.export(reports)
@@ -75,25 +75,25 @@ class FinalResults(Exporter):
             self.final([next(iter(self._waiting))])
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
-        """The exporter counts these."""
+        """Prepare the exporter for these results."""
         self._exporter.expect(evaluation, scorers, service, agent)
 
     def counts(self) -> Mapping[str, int]:
-        """What the exporter counts."""
+        """The exporter's counts."""
         return self._exporter.counts()
 
     def flush(self, timeout_s: float) -> bool:
-        """Flush the exporter; what is not final waits on."""
+        """Flush the exporter; reports that are not final still wait."""
         return self._exporter.flush(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Export what waits, and close the exporter."""
+        """Export the reports that wait, and close the exporter."""
         self.final(list(self._waiting))
         self._exporter.close(timeout_s)
 
 
 def _light(report: Report) -> Report:
-    """The report without values, which nothing that counts has need of."""
+    """Return the report without arguments, results, input and output, which are not needed for counting."""
     run = report.trajectory
     calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in run.calls])
     light: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
@@ -101,20 +101,16 @@ def _light(report: Report) -> Report:
 
 
 class Fanout:
-    """Exports to all exporters in turn; flushes and closes them side by side within one deadline.
+    """Exports to all exporters in turn; flushes and closes them in parallel within one deadline.
 
     Counts `results.exported` and `results.export_failed` by exporter, unless the exporter counts them itself.
-
-    Args:
-        exporters: the exporters.
-        counters: counted into.
     """
 
     def __init__(self, exporters: Sequence[Exporter], counters: Counters | None = None) -> None:
         self._exporters: Final = tuple(exporters)
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        # They flush and close exporters, since the SDK's flushes keep no deadline.
+        # Exporters are flushed and closed on these threads, since flushes of the SDK do not keep to a deadline.
         self._workers: Final = [WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters]
         self._since = time.monotonic()  # when the last export began
         self._closed = False
@@ -122,14 +118,14 @@ class Fanout:
         in_each_child(self, Fanout._begin)
 
     def _begin(self) -> None:
-        """At the start, and in a child process, which has none of the parent's threads."""
+        """Begin without threads, at the start and in a child process, which has none of the parent's."""
         self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
-        self._lost: dict[str, int] = {}  # results since the last line about them, by exporter
+        self._lost: dict[str, int] = {}  # by exporter, results that were lost since the last log line about them
         for worker in self._workers:
             worker.reset()
 
     def export(self, report: Report) -> None:
-        """Export to every exporter. Never raises: one that fails loses its own results, counted and logged."""
+        """Export to every exporter. Never raises: the results that one fails to export are counted and logged."""
         with self._lock:
             self._since = time.monotonic()
             for worker in self._workers:
@@ -152,11 +148,11 @@ class Fanout:
                 self._lost[exporter.name] = lost
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Tell the exporters that count each run once that the results of these runs are final. Never raises."""
+        """Export the results of these runs to exporters that count each run once: they are final. Never raises."""
         self._for_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
-        """Tell the exporters that results of these scorers may come. Never raises."""
+        """Prepare the exporters for results of these scorers. Never raises."""
         self._for_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
 
     def _for_each(self, what: Callable[[Exporter], None]) -> None:
@@ -168,24 +164,24 @@ class Fanout:
                     self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
 
     def blocked_s(self) -> float:
-        """For how many seconds an exporter has not returned from the export that is under way; 0 if there is none."""
+        """Seconds since the current export began; 0 if there is none."""
         return time.monotonic() - self._since if self._lock.locked() else 0.0
 
     def counts(self) -> dict[str, int]:
-        """What the exporters count, such as results in their queues."""
+        """The counts of the exporters, such as results in their queues."""
         return {name: count for exporter in self._exporters for name, count in exporter.counts().items()}
 
     @property
     def failed(self) -> int:
-        """Results that exporters did not take; complete after `close`."""
+        """The number of results that were not exported; final after `close`."""
         return self._counters.get("results.export_failed")
 
     def flush(self, timeout_s: float) -> bool:
-        """Flush every exporter; False if one could not in time."""
+        """Flush every exporter; False if one failed or took longer than `timeout_s` seconds."""
         return self._each("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Close every exporter; one that hangs is abandoned at the deadline, and logged."""
+        """Close every exporter; one that hangs is left at the deadline, and logged."""
         self._closed = True
         self._each("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._abandoned)
         for name, lost in list(self._lost.items()):

@@ -1,4 +1,4 @@
-"""Exporters of other packages: found by entry point, made from the options of the configuration."""
+"""Finds exporters of other packages by entry point, and creates them with the options of the configuration."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ GROUP: Final = "otel_eval.exporters"
 
 
 def installed_exporters() -> dict[str, list[EntryPoint]]:
-    """The entry points of each name: one, unless two packages chose the same name."""
+    """The entry points by name: one for each, unless two packages chose the same name."""
     return entry_points_of(GROUP)
 
 
 def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
-    """The exporter that a package registers under a name, with options.
+    """Create the exporter that a package registers under a name, with options.
 
     Raises:
-        ConfigError: it cannot be loaded, or an option cannot be used; one line for each problem, beginning with its key.
+        ConfigError: it cannot be loaded, or an option is invalid; one line for each problem, beginning with its key.
     """
     found = installed_exporters().get(name, [])
     if len(found) != 1:
