@@ -52,8 +52,8 @@ class Counters:
 def in_each_child(holder: _T, act: Callable[[_T], object]) -> None:
     """Call `act` with `holder` in every child process that is forked while `holder` is alive."""
     if hasattr(os, "register_at_fork"):
-        held = weakref.ref(holder)  # callbacks cannot be unregistered, so they must not keep the object alive
-        os.register_at_fork(after_in_child=lambda: act(alive) if (alive := held()) is not None else None)
+        reference = weakref.ref(holder)  # callbacks cannot be unregistered, so they must not keep the object alive
+        os.register_at_fork(after_in_child=lambda: act(target) if (target := reference()) is not None else None)
 
 
 def renew_after_fork(holder: Any) -> None:
@@ -112,21 +112,21 @@ class Warnings:
     """Logs at most one warning a minute for each subject."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def say(self, subject: str, message: str, *args: Any) -> bool:
         """Log the warning unless one of this subject was logged in the last minute; return whether it was logged."""
         now = time.monotonic()
-        is_due = now - self._said.get(subject, float("-inf")) >= _EVERY_S
+        is_due = now - self._logged_at.get(subject, float("-inf")) >= _EVERY_S
         if is_due:
-            self._said[subject] = now
+            self._logged_at[subject] = now
             _log.warning(message, *args)
         return is_due
 
     def once(self, subject: str, message: str, *args: Any) -> None:
         """Log the warning unless one of this subject was ever logged."""
-        if subject not in self._said:
-            self._said[subject] = float("inf")
+        if subject not in self._logged_at:
+            self._logged_at[subject] = float("inf")
             _log.warning(message, *args)
 
 
@@ -149,7 +149,7 @@ class Outage:
             self._since = time.monotonic()
             self._counters.add("exports.outages", exporter=self._name)
 
-    def over(self, queued: int) -> None:
+    def ended(self, queued: int) -> None:
         """Record that an export was accepted; `queued` items are left in the queue."""
         since, self._since = self._since, None
         if since is not None:
@@ -190,18 +190,18 @@ class Progress:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
-        self._moved_at: float | None = None  # None: evaluation has not begun
+        self._progress_at: float | None = None  # None: evaluation has not begun
         self._trace_id: bytes | None = None
         self._paused = ""
         self.stalled_after_s = _STALLED_S
 
     def began(self, trace_id: bytes) -> None:
         """Record that the evaluation of a trace begins."""
-        self._moved_at, self._trace_id, self._paused = self._clock(), trace_id, ""
+        self._progress_at, self._trace_id, self._paused = self._clock(), trace_id, ""
 
     def moved(self, paused: str = "") -> None:
         """Record that an evaluation ended, or that none is due; `paused`: why none may begin."""
-        self._moved_at, self._trace_id, self._paused = self._clock(), None, paused
+        self._progress_at, self._trace_id, self._paused = self._clock(), None, paused
 
     @property
     def evaluating_s(self) -> float:
@@ -209,7 +209,7 @@ class Progress:
         return self._for_s() if self._trace_id is not None else 0.0
 
     def _for_s(self) -> float:
-        return 0.0 if self._moved_at is None else max(0.0, self._clock() - self._moved_at)
+        return 0.0 if self._progress_at is None else max(0.0, self._clock() - self._progress_at)
 
     def state(self, paused: str, is_due: Callable[[], bool]) -> ProgressState:
         """The progress now.

@@ -26,9 +26,9 @@ _RESERVE: Final = 128
 _RESERVED_SHARE: Final = 4  # at most a quarter of the limit is reserved
 _LEAST: Final = 4  # connections of each kind that are accepted, however low the limit is
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_PAUSE_S: Final = 0.1
+_BACKOFF_S: Final = 0.1
 _SPARE: Final = 4
-_NO_ROOM: Final = (
+_TOO_FEW_FILES: Final = (
     "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)"
 )
 
@@ -79,10 +79,10 @@ def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) ->
     if limit is None or limit - _RESERVE >= need:
         return wanted
     # With a very low limit a reserve of fixed size would leave no connection at all.
-    room = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
-    found = Connections(*(max(_LEAST, each * room // need) for each in wanted))
-    _log.warning(_NO_ROOM, limit, *found, *wanted, need + _RESERVE)
-    return found
+    available = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
+    allowed = Connections(*(max(_LEAST, each * available // need) for each in wanted))
+    _log.warning(_TOO_FEW_FILES, limit, *allowed, *wanted, need + _RESERVE)
+    return allowed
 
 
 def accept(accepting: Callable[[], T]) -> T:
@@ -94,7 +94,7 @@ def accept(accepting: Callable[[], T]) -> T:
         return accepting()
     except OSError as error:
         if error.errno in _EXHAUSTED:
-            time.sleep(_PAUSE_S)
+            time.sleep(_BACKOFF_S)
         raise
 
 
@@ -102,15 +102,15 @@ class Spare:
     """Descriptors held open so that connections can be accepted when the process has no other left."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards _held
-        self._held: list[int] = []
+        self._lock = threading.Lock()  # guards _descriptors
+        self._descriptors: list[int] = []
         self.refill()
 
     def refill(self) -> None:
         """Open spare descriptors up to their number, if the limit allows it. To be called when a connection was closed."""
         with self._lock, suppress(OSError):
-            while len(self._held) < _SPARE:
-                self._held.append(os.open(os.devnull, os.O_RDONLY))
+            while len(self._descriptors) < _SPARE:
+                self._descriptors.append(os.open(os.devnull, os.O_RDONLY))
 
     def accept(self, accepting: Callable[[], T]) -> T:
         """Accept a connection; if no descriptor is left, close a spare one for it."""
@@ -123,8 +123,8 @@ class Spare:
 
     def _release(self) -> bool:
         with self._lock:
-            if self._held:
-                os.close(self._held.pop())
+            if self._descriptors:
+                os.close(self._descriptors.pop())
                 return True
             return False
 

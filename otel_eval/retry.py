@@ -43,7 +43,7 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
 
 
-_CHANCE: Final = random.SystemRandom()  # a generator of our own: the state of the host program's must not change
+_RANDOM: Final = random.SystemRandom()  # a generator of our own: the state of the host program's must not change
 
 
 def delays(policy: RetryPolicy) -> Iterator[float]:
@@ -51,7 +51,7 @@ def delays(policy: RetryPolicy) -> Iterator[float]:
     delay_s = policy.first_s
     while True:
         # Jitter: clients that lost the same endpoint must not return at the same instant.
-        yield delay_s * _CHANCE.uniform(0.5, 1.5)
+        yield delay_s * _RANDOM.uniform(0.5, 1.5)
         delay_s = min(policy.longest_s, delay_s * policy.factor)
 
 
@@ -237,7 +237,7 @@ class Attempts:
         before = self.unsupported
         if not self.allowed:
             return ExportResult("unsupported", before)
-        result = self._resolved(send())
+        result = self._resolve(send())
         self._attempted = self._retry.clock()
         if before and not self.unsupported:
             _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
@@ -248,7 +248,7 @@ class Attempts:
             )
         return result
 
-    def _resolved(self, result: ExportResult) -> ExportResult:
+    def _resolve(self, result: ExportResult) -> ExportResult:
         """Return the result with its final status, and record whether the endpoint supports the signal."""
         if result.status == "ok":
             if not self._accepted and self._before is not None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from otel_eval.counters import Warnings
 
 _STOP: Final = object()
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 class WorkerThread:
@@ -49,7 +49,7 @@ class WorkerThread:
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self.put = self._queue.put  # implemented in C: neither blocks nor is interrupted
         self._serving = threading.RLock()  # held while an item is served
-        self._server = 0  # the thread that serves now: serving may end spans, which must not serve in turn
+        self._serving_thread = 0  # the thread that serves now: serving may end spans, which must not serve in turn
         self._starting = threading.Lock()  # guards _thread
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -92,11 +92,11 @@ class WorkerThread:
             if isinstance(item, threading.Event):
                 item.set()
                 return
-            self._server = threading.get_ident()
+            self._serving_thread = threading.get_ident()
             try:
                 self._safely(self._serve_one, item)
             finally:
-                self._server = 0
+                self._serving_thread = 0
 
     def _safely(self, call: Callable[..., None], *args: Any) -> None:
         try:
@@ -107,7 +107,7 @@ class WorkerThread:
 
     def serve_here(self, wait_s: float = 0.2) -> None:
         """Serve the queued items on the calling thread, if the worker finishes its current item within `wait_s` seconds."""
-        if self._queue.empty() or self._server == threading.get_ident() or not self._serving.acquire(timeout=wait_s):
+        if self._queue.empty() or self._serving_thread == threading.get_ident() or not self._serving.acquire(timeout=wait_s):
             return
         try:
             while True:
@@ -119,8 +119,8 @@ class WorkerThread:
         finally:
             self._serving.release()
 
-    def drain(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until every item that was put before is served; False after `timeout_s` seconds or if `give_up` returned true."""
+    def drain(self, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until all items put before are served; False after `timeout_s` seconds or once `cancelled` returns true."""
         if threading.current_thread() is self._thread:
             return True
         done = threading.Event()
@@ -128,16 +128,16 @@ class WorkerThread:
         if not self.ensure():
             self.serve_here(timeout_s)
         deadline = time.monotonic() + timeout_s
-        while not done.wait(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
-            if time.monotonic() >= deadline or give_up():
+        while not done.wait(max(0.0, min(_POLL_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline or cancelled():
                 return False
         return True
 
-    def stop(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Drain the queue and end the thread; False if the queue was not drained in time. `give_up` as for `drain`."""
+    def stop(self, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> bool:
+        """Drain the queue and end the thread; False if the queue was not drained in time. `cancelled` as for `drain`."""
         if self._stopped:
             return True
-        drained = self.drain(timeout_s, give_up)
+        drained = self.drain(timeout_s, cancelled)
         self._stopped = True
         self.put(_STOP)
         thread = self._thread

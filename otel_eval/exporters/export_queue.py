@@ -239,7 +239,7 @@ class ExportQueue(Exporter):
         if not all(self._write_dead_letters(result, *each) for each in refused):
             return False
         if result.status == "ok":
-            self._outage.over(len(self._queue) - len(reports))
+            self._outage.ended(len(self._queue) - len(reports))
         number = sum([each[2] for each in refused])
         deferred = parts_of(reports, result.deferred)
         left = number + sum(result.not_sent.values()) + results_of(list(deferred.values()))

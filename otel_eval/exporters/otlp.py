@@ -96,7 +96,7 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
             result = self._sent(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
-            self._outage.over(0)
+            self._outage.ended(0)
             self._rejected(result)
             return sdk.MetricExportResult.SUCCESS
         self.failures += 1

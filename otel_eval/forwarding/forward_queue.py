@@ -190,7 +190,7 @@ class ForwardQueue:
         lost = min(items, result.rejected) if result.status == "ok" else items
         if result.status == "ok":
             self._counters.add("forward.sent", items - lost, signal=self._signal)
-            self._outage.over(self._items - items)
+            self._outage.ended(self._items - items)
         if lost:
             self._refused(lost, items, result)
         elif result.reason:  # OTLP: a message without rejected items is a warning

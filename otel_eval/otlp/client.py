@@ -98,8 +98,8 @@ class OtlpClient:
 
 def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
     parts = urlsplit(to.endpoint)
-    place = parts.netloc.rpartition("@")[2]
-    address = place if parts.port or parts.scheme == "https" else f"{place}:{_PORT}"
+    host = parts.netloc.rpartition("@")[2]
+    address = host if parts.port or parts.scheme == "https" else f"{host}:{_PORT}"
     compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
     pems = to.tls.pems() if parts.scheme == "https" else None
     metadata = tuple((key.lower(), value) for key, value in {**credentials_of(parts), **to.headers}.items())
@@ -113,7 +113,7 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
         def send(body: bytes) -> ExportResult:
             try:
-                return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
+                return _accepted(export(body, metadata=metadata, timeout=to.timeout_s))
             except grpc.RpcError as error:
                 result = of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
                 return replace(result, reason=result.reason + _unreached(error.details() or ""))
@@ -140,7 +140,7 @@ def _retry_delay(trailers: Any) -> float | None:
     return None
 
 
-def _taken(answer: bytes) -> ExportResult:
+def _accepted(answer: bytes) -> ExportResult:
     """The result of an accepted request, perhaps a partial success. The responses of all signals have the same fields."""
     if not answer:
         return ExportResult("ok")
@@ -178,7 +178,7 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 def http_result(response: HttpResponse) -> ExportResult:
     """The meaning of an HTTP response, which may report a partial success."""
     if 200 <= response.status < 300:
-        return _taken(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
+        return _accepted(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
     return of_http(response.status, response.after_s)
 
 

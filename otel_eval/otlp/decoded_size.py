@@ -26,9 +26,9 @@ _LISTS_AND_MAPS: Final = [re.compile(tag + rb"(?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n
 _UNMARKED: Final = all_but(b"".join([*_PARTS, *[mark for mark, _ in _JSON]]))
 
 _ORDINARY: Final = 4  # times its bytes: evaluation of ordinary content takes less memory
-_PIECE: Final = 1024
+_PIECE_BYTES: Final = 1024
 _PIECES: Final = 4
-_STRIDE: Final = 64 * _PIECE
+_STRIDE: Final = 64 * _PIECE_BYTES
 """A larger request is sampled: one piece from each stride of this many bytes, and four pieces at least. Their positions are
 random, so that a sender cannot place dense content between them."""
 
@@ -36,11 +36,11 @@ random, so that a sender cannot place dense content between them."""
 def content_size(body: bytes) -> int:
     """Estimate the memory in bytes that evaluation of a protobuf request takes: a third of the most that was measured."""
     stride = min(_STRIDE, len(body) // _PIECES)
-    if stride <= _PIECE:
-        return _counted(body)
-    starts = [at + random.randrange(stride - _PIECE) for at in range(0, len(body) - stride + 1, stride)]
-    sample = b"".join([body[at : at + _PIECE] for at in starts])
-    return _counted(sample) * len(body) // len(sample)
+    if stride <= _PIECE_BYTES:
+        return _weighted_size(body)
+    starts = [at + random.randrange(stride - _PIECE_BYTES) for at in range(0, len(body) - stride + 1, stride)]
+    sample = b"".join([body[at : at + _PIECE_BYTES] for at in starts])
+    return _weighted_size(sample) * len(body) // len(sample)
 
 
 def is_dense(body: bytes) -> bool:
@@ -53,10 +53,10 @@ def excess_size(payload: bytes) -> int:
 
     Without them a trace within `max_bytes_per_trace` could take fifty times as much memory when it is evaluated.
     """
-    return max(0, _counted(payload) - _ORDINARY * len(payload))
+    return max(0, _weighted_size(payload) - _ORDINARY * len(payload))
 
 
-def _counted(body: bytes) -> int:
+def _weighted_size(body: bytes) -> int:
     marks = body.translate(None, _UNMARKED)  # one pass instead of one for each
     json = sum([marks.count(mark) * cost for mark, cost in _JSON])
     nested = sum([len(pattern.findall(body)) for pattern in _LISTS_AND_MAPS])
@@ -87,14 +87,14 @@ _COPIES: Final = 3  # the text, the strings in it, and their bytes in protobuf
 _WIDE_COPIES: Final = 8  # with one character beyond ASCII each character of a text takes up to four bytes
 
 
-def protobuf_decoded_size(signal: str, body: bytes, enough: int) -> int:
+def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
     """Estimate the memory in bytes that decoding a protobuf request takes, beside the body itself.
 
     Args:
         signal: traces, logs or metrics.
-        enough: where counting stops, so that a greater result is a lower bound.
+        limit: where counting stops, so that a greater result is a lower bound.
     """
-    return len(body) + _decoded_size(body, _COSTS[signal], enough)
+    return len(body) + _decoded_size(body, _COSTS[signal], limit)
 
 
 def json_decoded_size(body: bytes) -> int:
@@ -103,8 +103,8 @@ def json_decoded_size(body: bytes) -> int:
     return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
 
 
-def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
-    """Add up the costs of the fields of a request; stop at a malformed field or when there are more than `enough`."""
+def _decoded_size(body: bytes, costs: tuple[int, ...], limit: int) -> int:
+    """Add up the costs of the fields of a request; stop at a malformed field or when the sum is above `limit`."""
     group, head, scope, item, field, deep = costs
     # By level and tag of a field: its cost, and the level of its content if that has costs.
     levels: tuple[dict[int, tuple[int, int | None]], ...] = (
@@ -113,12 +113,12 @@ def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
         {_FIRST: (head, 3), _SECOND: (item, 3 if deep else None)},
         {_FIRST: (field, None)},
     )
-    weight = 0
+    total = 0
 
-    def walk(at: int, end: int, level: int) -> None:
-        nonlocal weight
-        rules, other = levels[level], (field if level == 3 else 0, None)
-        while at < end and weight <= enough:
+    def add_fields(at: int, end: int, level: int) -> None:
+        nonlocal total
+        rules, other_rule = levels[level], (field if level == 3 else 0, None)
+        while at < end and total <= limit:
             rule = rules.get(body[at])
             # Nearly every length has one byte or two; a function call for each would take twice as long.
             if rule is not None and (size := body[at + 1]) < 0x80:
@@ -127,14 +127,14 @@ def _decoded_size(body: bytes, costs: tuple[int, ...], enough: int) -> int:
                 content, at = at + 3, at + 3 + (size & 0x7F | more << 7)
             else:
                 number, _, content, at = next(places(body, at, end))
-                rule = rules.get(number << 3 | _LENGTH, other)
+                rule = rules.get(number << 3 | _LENGTH, other_rule)
             if at > end:
                 raise ValueError("a field is cut short")
             cost, inner = rule
-            weight += cost
+            total += cost
             if inner is not None:
-                walk(content, at, inner)
+                add_fields(content, at, inner)
 
     with suppress(ValueError, IndexError):  # a malformed field, at which every parser stops
-        walk(0, len(body), 0)
-    return weight
+        add_fields(0, len(body), 0)
+    return total

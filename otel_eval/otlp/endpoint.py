@@ -146,12 +146,12 @@ class HttpClient:
 
     def __init__(self, to: Endpoint, headers: Mapping[str, str]) -> None:
         parts = urlsplit(to.endpoint)
-        self._connect: Final = _connecting(to, parts)
+        self._connect: Final = _connector(to, parts)
         self._timeout_s: Final = to.timeout_s
         # A proxy gets the whole URL of a plain request (RFC 9112, 3.2.2); for https it opens a tunnel.
         proxied = to.proxy if parts.scheme == "http" else None
-        place = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
-        self._prefix: Final = place + parts.path.rstrip("/")
+        origin = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
+        self._prefix: Final = origin + parts.path.rstrip("/")
         self._query: Final = parts.query
         own = {**credentials_of(parts), **to.headers, **headers}
         self._headers: Final = {**own, **(_proxy_headers(proxied) if proxied else {})}
@@ -168,11 +168,11 @@ class HttpClient:
         """
         query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
         target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
-        kept = self._pop()
+        idle = self._pop_idle()
         # A server may close an idle connection at any time, which is noticed only when it is used: that is no failed attempt.
-        if kept is not None:
+        if idle is not None:
             try:
-                return self._attempt(kept, method, target, body)
+                return self._attempt(idle, method, target, body)
             except TimeoutError:  # the server may have the request, and process it later
                 raise
             except (OSError, http.client.HTTPException):
@@ -199,7 +199,7 @@ class HttpClient:
         after_s = retry_after_s(response.headers.get("Retry-After", "")) or 0.0
         return HttpResponse(response.status, content, response.headers.get_content_type(), after_s=after_s)
 
-    def _pop(self) -> http.client.HTTPConnection | None:
+    def _pop_idle(self) -> http.client.HTTPConnection | None:
         if self._process != os.getpid():
             self._idle, self._process = deque(), os.getpid()
         try:
@@ -210,7 +210,7 @@ class HttpClient:
     def close(self) -> None:
         """Close the connections; that of a request that is under way is closed after it."""
         self._closed = True
-        while (connection := self._pop()) is not None:
+        while (connection := self._pop_idle()) is not None:
             connection.close()
 
 
@@ -251,17 +251,17 @@ def credentials_of(parts: SplitResult) -> dict[str, str]:
     return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
-def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
+def _connector(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
     """Return a function that makes a connection to the endpoint, through its proxy if there is one."""
     context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
     proxy = urlsplit(to.proxy) if to.proxy else None
     host, port = parts.hostname or "", parts.port
 
     def connect() -> http.client.HTTPConnection:
-        at, at_port = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        to_host, to_port = (proxy.hostname or "", proxy.port) if proxy else (host, port)
         if context is None:
-            return http.client.HTTPConnection(at, at_port, timeout=to.timeout_s)
-        connection = http.client.HTTPSConnection(at, at_port, timeout=to.timeout_s, context=context)
+            return http.client.HTTPConnection(to_host, to_port, timeout=to.timeout_s)
+        connection = http.client.HTTPSConnection(to_host, to_port, timeout=to.timeout_s, context=context)
         if to.proxy:
             connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
         return connection

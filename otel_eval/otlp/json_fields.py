@@ -120,8 +120,8 @@ def items(value: Any) -> list[Any]:
 def _pair(value: Any, depth: int) -> bytes:
     if not isinstance(value, dict):
         raise InputError("expected an object with key and value")
-    key, held = _text(value.get("key") or ""), value.get("value")
-    return (sized(1, key) if key else b"") + (b"" if held is None else sized(2, _any(held, depth)))
+    key, content = _text(value.get("key") or ""), value.get("value")
+    return (sized(1, key) if key else b"") + (b"" if content is None else sized(2, _any(content, depth)))
 
 
 def _any(value: Any, depth: int) -> bytes:
@@ -177,12 +177,12 @@ _VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
 )
 
 
-def _one(kind: int, encode: Encode, keeps_default: bool, number: int, value: Any) -> bytes:
+def _singular(kind: int, encode: Encode, keeps_default: bool, number: int, value: Any) -> bytes:
     content = encode(value)
     return varint(number << 3 | kind) + content if keeps_default or any(content) else b""
 
 
-def _each(encode: Encode, number: int, value: Any) -> bytes:
+def _repeated(encode: Encode, number: int, value: Any) -> bytes:
     tag = varint(number << 3 | _LENGTH)
     return b"".join([tag + encode(item) for item in items(value)])
 
@@ -211,8 +211,8 @@ _SCALARS: Final[Mapping[int, tuple[int, Encode]]] = {
     Field.TYPE_FIXED64: (_FIXED64, _integers(0, MASK64, struct.Struct("<Q").pack)),
     Field.TYPE_SFIXED64: (_FIXED64, _integers(-(1 << 63), (1 << 63) - 1, struct.Struct("<q").pack)),
 }
-_LATER: Final[Mapping[str, Table]] = {
-    "LogRecord": ((12, "eventName", "event_name", partial(_one, *_SCALARS[Field.TYPE_STRING], False)),)
+_NEWER: Final[Mapping[str, Table]] = {
+    "LogRecord": ((12, "eventName", "event_name", partial(_singular, *_SCALARS[Field.TYPE_STRING], False)),)
 }
 """Fields that are missing in the oldest protobuf classes which may be installed."""
 
@@ -248,7 +248,7 @@ def _table(kind: Descriptor) -> Table:
     kind.CopyToProto(known)
     repeated = {each.name for each in known.field if each.label == each.LABEL_REPEATED}
     rows = {each.number: (each.number, each.json_name, each.name, _writer(each, each.name in repeated)) for each in kind.fields}
-    return tuple(rows[number] for number in sorted(rows)) + tuple(row for row in _LATER.get(kind.name, ()) if row[0] not in rows)
+    return tuple(rows[number] for number in sorted(rows)) + tuple(row for row in _NEWER.get(kind.name, ()) if row[0] not in rows)
 
 
 def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
@@ -256,8 +256,8 @@ def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
     if encode is None:  # a type of field that is newer than this code
         return lambda number, value: b""
     if not is_repeated:
-        return partial(_one, kind, encode, field.has_presence)
-    return partial(_each, encode) if kind == _LENGTH else partial(_packed, encode)
+        return partial(_singular, kind, encode, field.has_presence)
+    return partial(_repeated, encode) if kind == _LENGTH else partial(_packed, encode)
 
 
 def _encoder(field: FieldDescriptor) -> tuple[int, Encode | None]:

@@ -26,8 +26,8 @@ from otel_eval.interfaces import Frame, JoinedLog, LogFrame, SpanFrame
 from otel_eval.native import extension
 from otel_eval.otlp.decoded_size import excess_size, is_dense
 from otel_eval.otlp.schema import (
-    parse_crowd,
     parse_event,
+    parse_limited_fields,
     parse_link,
     parse_log_ids,
     parse_raw_logs,
@@ -130,7 +130,7 @@ def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     batch = SpanBatch(most=most)
     try:
         for scope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
-            for payload, record in zip(items, records, strict=True) if _is_read(batch, scope, len(items)) else ():
+            for payload, record in zip(items, records, strict=True) if _is_used(batch, scope, len(items)) else ():
                 _add_log(batch, payload, record)
     except DecodeError as error:
         raise _unreadable("logs", error) from None
@@ -154,7 +154,7 @@ def _shortcut(body: bytes, most: int) -> SpanBatch | None:
         return None
     batch = SpanBatch(most=most)
     for scope, spans in found:
-        if _is_read(batch, scope, len(spans)):
+        if _is_used(batch, scope, len(spans)):
             batch.spans += spans
             _charge_scope(batch, scope, len(spans))
     return batch
@@ -174,7 +174,7 @@ def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any
             yield resource_scope(resource, b"".join(scope.scope)), scope.items, scope_ids.items
 
 
-def _is_read(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
+def _is_used(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
     """Whether the `count` items of a scope are used; if not, they are counted as own or rejected."""
     if scope.scope_name == OWN_SCOPE:
         batch.own += count
@@ -213,7 +213,7 @@ def _unsound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
 
 def add_spans(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], ids: Iterable[Any]) -> None:
     """Add or reject the spans of one scope, whose ids were parsed."""
-    if not _is_read(batch, scope, len(items)):
+    if not _is_used(batch, scope, len(items)):
         return
     before = len(batch.spans)
     add, small = batch.spans.append, 2 * batch.most
@@ -241,7 +241,7 @@ def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids
 
 def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
     """Add, ignore or reject a parsed log record."""
-    if _unsound(record.trace_id, record.span_id, b"") or not _may_matter(record):
+    if _unsound(record.trace_id, record.span_id, b"") or not _may_belong_to_run(record):
         batch.ignored += 1
     elif len(record.attributes) > batch.most:
         batch.reject(too_many("a log record", batch.most))
@@ -249,7 +249,7 @@ def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
         batch.logs.append((record.trace_id, record.span_id, (payload, LOG_READER), len(payload)))
 
 
-def _may_matter(record: Any) -> bool:
+def _may_belong_to_run(record: Any) -> bool:
     """Whether it is a GenAI event, one of Claude Code's, or holds messages that the AWS distribution moves from spans to logs."""
     if record.event_name:
         return text(record.event_name).startswith(_EVENT_NAMES) or _holds_messages(record)
@@ -284,9 +284,9 @@ def reserialize_logs(frames: Iterable[LogFrame]) -> bytes:
 
 # Bytes with which the tag of a field begins: attributes of a span, of an event, of a link; events, links. There are never more of
 # these fields than of the bytes, which may have other meanings. Counting them takes longer than parsing a span that is not large.
-_TAGS: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
-_GREAT: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
-_OTHERS: Final = 64  # fields that are neither attributes nor events nor links: no known span has more than 13
+_FIRST_BYTES: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
+_LARGE: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
+_OTHER_FIELDS: Final = 64  # fields that are neither attributes nor events nor links: no known span has more than 13
 
 
 def too_many(where: str, most: int, what: str = "attributes") -> str:
@@ -298,32 +298,32 @@ def limit_exceeded(payload: bytes, most: int) -> str:
     """Which limit a span exceeds, of attributes, events or links; "" if none."""
     if len(payload) // 2 <= most:  # each takes two bytes at the least
         return ""
-    if len(payload) > _GREAT * most and not any(sum(map(payload.count, tags)) > most for tags in _TAGS):
+    if len(payload) > _LARGE * most and not any(sum(map(payload.count, tags)) > most for tags in _FIRST_BYTES):
         return ""
-    if _has_more_fields(payload, 3 * most + _OTHERS, most):
+    if _has_more_fields(payload, 3 * most + _OTHER_FIELDS, most):
         return too_many("a span", most, "attributes, events or links")
-    span = parse_crowd(payload)
+    span = parse_limited_fields(payload)
     for what in ("attributes", "events", "links"):
         if len(getattr(span, what)) > most:
             return too_many("a span", most, what)
     for where, parts, parse in (("an event", span.events, parse_event), ("a link", span.links, parse_link)):
-        if any(_holds(parse, part, most) for part in parts):
+        if any(_has_too_many_attributes(parse, part, most) for part in parts):
             return too_many(where, most)
     return ""
 
 
-def _holds(parse: Any, part: bytes, most: int) -> bool:
+def _has_too_many_attributes(parse: Any, part: bytes, most: int) -> bool:
     if len(part) // 2 <= most:
         return False
     try:
-        return _has_more_fields(part, most + _OTHERS, most) or len(parse(part).attributes) > most
+        return _has_more_fields(part, most + _OTHER_FIELDS, most) or len(parse(part).attributes) > most
     except DecodeError:
         return False  # a malformed part is not read later either
 
 
 def _has_more_fields(message: bytes, number: int, most: int) -> bool:
     """Whether a large message has more than `number` fields. No more are read; parsing would take memory for each field."""
-    if len(message) <= _GREAT * most:
+    if len(message) <= _LARGE * most:
         return False
     try:
         return next(islice(fields(message, 0, len(message)), number, None), None) is not None

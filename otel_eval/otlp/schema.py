@@ -42,7 +42,7 @@ message Log { repeated bytes body = 5; repeated bytes attributes = 6; bytes trac
   bytes event_name = 12; }
 message Span { bytes name = 5; int32 kind = 6; fixed64 start = 7; fixed64 end = 8; repeated bytes attributes = 9;
   repeated bytes events = 11; repeated bytes status = 15; fixed32 flags = 16; }
-message Crowd { repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes links = 13; }
+message LimitedFields { repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes links = 13; }
 message Link { repeated bytes attributes = 4; }
 message Status { bytes message = 2; int32 code = 3; }
 message Event { bytes name = 2; repeated bytes attributes = 3; }
@@ -99,7 +99,7 @@ parse_log_ids: Final = _parser("Logs")
 parse_log: Final = _parser("Log")
 parse_metrics: Final = _parser("Metrics")
 parse_span: Final = _parser("Span")
-parse_crowd: Final = _parser("Crowd")
+parse_limited_fields: Final = _parser("LimitedFields")
 parse_link: Final = _parser("Link")
 parse_status: Final = _parser("Status")
 parse_event: Final = _parser("Event")
@@ -137,8 +137,8 @@ def split(pair: bytes) -> tuple[bytes, bytes]:
                 return pair[2:at], pair[start:]
     except (IndexError, ValueError):
         pass
-    whole = parse_pair(pair)
-    return whole.key, b"".join(whole.value)
+    parsed = parse_pair(pair)
+    return parsed.key, b"".join(parsed.value)
 
 
 def decode(raw: bytes, depth: int = 0) -> Any:
@@ -147,15 +147,15 @@ def decode(raw: bytes, depth: int = 0) -> Any:
     Raises:
         DecodeError: the bytes are malformed.
     """
-    plain = _plain_text(raw)
-    if plain is not None:
-        return plain
+    single = _single_text(raw)
+    if single is not None:
+        return single
     value = parse_any(raw)
     kind = value.WhichOneof("value")
     return _DECODERS[kind](getattr(value, kind), depth) if kind else None
 
 
-def _plain_text(raw: bytes) -> str | None:
+def _single_text(raw: bytes) -> str | None:
     """The text of an `AnyValue` that is one string and nothing else, by far the commonest; else None."""
     if not raw or raw[0] != _KEY_TAG:
         return None

@@ -40,7 +40,7 @@ _CACHED_BYTES: Final = 16 * 1024
 """Larger resources are not cached from batch to batch: together with `_CACHED_SCOPES` this limits the cache to 16 MiB."""
 
 
-def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
+def _wanted_attributes(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
     keys, prefixes = wanted.raw_keys, wanted.raw_prefixes
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -91,7 +91,7 @@ class OtlpSpanReader:
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
-        return _chosen(self._head.attributes, wanted)
+        return _wanted_attributes(self._head.attributes, wanted)
 
     def events(self) -> Iterator[SpanEvent]:
         """The events in the order of the span, each decoded when it is reached."""
@@ -115,8 +115,8 @@ def _span_reader() -> Callable[[bytes], SpanReader]:
     if _native is None:
         return OtlpSpanReader
     _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # used for what is encoded in an unusual way
-    made: Callable[[bytes], SpanReader] = _native.view
-    return made
+    make_reader: Callable[[bytes], SpanReader] = _native.view
+    return make_reader
 
 
 read_span: Final = _span_reader()
@@ -147,13 +147,13 @@ class OtlpResourceScope:
     @cached_property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""
-        found = _chosen(self._resource, _SERVICE).get("service.name")
+        found = _wanted_attributes(self._resource, _SERVICE).get("service.name")
         return found if isinstance(found, str) else ""
 
     @cached_property
     def deployment(self) -> Deployment:
         """The service's version and environment."""
-        return Deployment.of(_chosen(self._resource, DEPLOYMENT))
+        return Deployment.of(_wanted_attributes(self._resource, DEPLOYMENT))
 
     @cached_property
     def resource(self) -> Mapping[str, Any]:
@@ -164,7 +164,7 @@ class OtlpResourceScope:
         """The wanted attributes of the resource and of the scope; if both have one, that of the resource."""
         kept = self._shared  # read for every trace, nearly always with the same `wanted`
         if kept is None or kept[0] is not wanted:
-            kept = self._shared = (wanted, _chosen(self._scope, wanted) | _chosen(self._resource, wanted))
+            kept = self._shared = (wanted, _wanted_attributes(self._scope, wanted) | _wanted_attributes(self._resource, wanted))
         return dict(kept[1])
 
     view = staticmethod(read_span)
@@ -187,7 +187,7 @@ def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
 
 def read_log(record: Any) -> SpanEvent:
     """A parsed log record as an event: its name from the field, or from the attribute that older senders use."""
-    name = text(record.event_name) or _chosen(record.attributes, _EVENT_NAME).get("event.name", "")
+    name = text(record.event_name) or _wanted_attributes(record.attributes, _EVENT_NAME).get("event.name", "")
     return SpanEvent(name if isinstance(name, str) else "", decode_all(record.attributes), _body(record))
 
 

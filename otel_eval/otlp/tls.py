@@ -146,9 +146,9 @@ class Validity(NamedTuple):
     def problem(self, now: float) -> str | None:
         """Why the certificate is not valid at a time, in seconds since the epoch; None if it is."""
         if now < self.not_before:
-            return f"is not valid before {_written(self.not_before)}"
+            return f"is not valid before {_formatted(self.not_before)}"
         if now > self.not_after + 1:  # the last second belongs to it
-            return f"has expired at {_written(self.not_after)}"
+            return f"has expired at {_formatted(self.not_after)}"
         return None
 
 
@@ -171,5 +171,5 @@ def _seconds(utc: bytes | None, generalized: bytes | None) -> int:
     return calendar.timegm(time.strptime(text.decode(), "%Y%m%d%H%M%S"))
 
 
-def _written(moment: int) -> str:
+def _formatted(moment: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
