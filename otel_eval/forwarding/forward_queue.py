@@ -21,8 +21,8 @@ from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
-_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to this size: backends accept 4 MiB unless configured otherwise
-_PACE_S: Final = 0.05
+_MAX_JOINED: Final = 3 * 1024 * 1024  # bytes of requests that are joined: backends accept 4 MiB unless configured otherwise
+_COLLECT_S: Final = 0.05
 """Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and several thread
 switches, whatever its size. A single request is sent at once."""
 _THREADS: Final = 2  # requests under way at once: one is sent while the other one waits for its response
@@ -47,7 +47,7 @@ class ForwardQueue:
         client: sends requests; it is closed with the queue.
         attempts: makes the attempts, and knows whether the endpoint supports the signal.
         limit_bytes: the limit of reserved and queued bytes; a single request is accepted whatever its size.
-        passed: called with the acks of requests and of held spans that were forwarded or refused permanently.
+        acknowledge: called with the acks of requests and of held spans that were forwarded or refused permanently.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class ForwardQueue:
         attempts: Attempts,
         counters: Counters,
         limit_bytes: int,
-        passed: Callable[[Sequence[Any], Sequence[Any]], None],
+        acknowledge: Callable[[Sequence[Any], Sequence[Any]], None],
     ) -> None:
         self._signal, self._client, self._attempts = signal, client, attempts
-        self._counters, self._warnings, self._limit, self._passed = counters, Warnings(), limit_bytes, passed
+        self._counters, self._warnings, self._limit, self._acknowledge = counters, Warnings(), limit_bytes, acknowledge
         self._name, self._noun = f"forward.{signal}", _NOUNS[signal]
         self._outage: Final = Outage(self._name, counters)
-        self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
+        self._enough_bytes = min(_MAX_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
         self._changed = threading.Condition()  # guards what follows
-        self._waiting: deque[_Request] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[_Request] = deque()
+        self._queued_bytes = 0
         self._sent_at = float("-inf")
         self._bytes = 0  # reserved, queued or being sent
         self._items = 0
-        self._hurry = self._closed = False
+        self._flushing = self._closed = False
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(_THREADS)
@@ -110,54 +110,54 @@ class ForwardQueue:
                 self._add(_Request(body, len(spans), [], [each.ack for each in spans if each.ack is not None]))
 
     def _add(self, request: _Request) -> None:
-        self._waiting.append(request)
-        self._waiting_bytes += len(request.body)
+        self._queue.append(request)
+        self._queued_bytes += len(request.body)
         self._bytes += len(request.body)
         self._items += request.items
         # For requests in between no thread has to be woken: the one that was woken for the first waits with a timeout.
-        if len(self._waiting) == 1 or self._due_s() == 0:
+        if len(self._queue) == 1 or self._due_s() == 0:
             self._changed.notify()
 
     # ----------------------------------------------------------------- out
 
     def _run(self) -> None:
-        while (request := self._take()) is not None:
+        while (request := self._next_request()) is not None:
             if self._deliver(request.body, request.items) and (request.requests or request.spans):
-                self._passed(request.requests, request.spans)
+                self._acknowledge(request.requests, request.spans)
             with self._changed:
                 self._bytes -= len(request.body)
                 self._items -= request.items
                 self._changed.notify_all()
 
-    def _take(self) -> _Request | None:
+    def _next_request(self) -> _Request | None:
         """Wait for requests that are due, and remove them joined from the queue; None when the queue is closed."""
         with self._changed:
             while not self._closed:
                 due_s = self._due_s()
                 if due_s == 0:
-                    taken = self._joined()
-                    if self._waiting:
+                    request = self._pop_joined()
+                    if self._queue:
                         self._changed.notify()  # another thread can send the rest
-                    return taken
+                    return request
                 self._changed.wait(due_s)
         return None
 
     def _due_s(self) -> float | None:
         """In how many seconds the queued requests are due; None if the queue is empty."""
-        if not self._waiting:
+        if not self._queue:
             return None
-        is_enough = self._hurry or self._waiting_bytes > self._enough
-        return 0 if is_enough else max(0, self._sent_at + _PACE_S - time.monotonic())
+        is_due = self._flushing or self._queued_bytes > self._enough_bytes
+        return 0 if is_due else max(0, self._sent_at + _COLLECT_S - time.monotonic())
 
-    def _joined(self) -> _Request:
+    def _pop_joined(self) -> _Request:
         """Remove requests from the queue and join them: concatenated protobuf requests are one request."""
         self._sent_at = time.monotonic()
-        parts = [self._waiting.popleft()]
+        parts = [self._queue.popleft()]
         size = len(parts[0].body)
-        while self._waiting and size + len(self._waiting[0].body) <= _JOINED:
-            parts.append(self._waiting.popleft())
+        while self._queue and size + len(self._queue[0].body) <= _MAX_JOINED:
+            parts.append(self._queue.popleft())
             size += len(parts[-1].body)
-        self._waiting_bytes -= size
+        self._queued_bytes -= size
         if len(parts) == 1:
             return parts[0]
         acks = [each for part in parts for each in part.requests], [each for part in parts for each in part.spans]
@@ -187,19 +187,19 @@ class ForwardQueue:
         if result.status == "unsupported":
             self._counters.add("forward.discarded", items, signal=self._signal)
             return
-        lost = min(items, result.rejected) if result.status == "ok" else items
+        refused = min(items, result.rejected) if result.status == "ok" else items
         if result.status == "ok":
-            self._counters.add("forward.sent", items - lost, signal=self._signal)
+            self._counters.add("forward.sent", items - refused, signal=self._signal)
             self._outage.ended(self._items - items)
-        if lost:
-            self._refused(lost, items, result)
+        if refused:
+            self._count_refused(refused, items, result)
         elif result.reason:  # OTLP: a message without rejected items is a warning
             self._warnings.say(f"{self._name}.warned", "the backend warned about %s: %s", self._noun, result.reason)
 
-    def _refused(self, lost: int, items: int, result: ExportResult) -> None:
-        self._counters.add("forward.refused", lost, signal=self._signal)
+    def _count_refused(self, refused: int, items: int, result: ExportResult) -> None:
+        self._counters.add("forward.refused", refused, signal=self._signal)
         message, reason = "%d of %d %s were refused by the backend: %s", result.reason or "it gave no reason"
-        self._warnings.say(f"{self._name}.refused", message, lost, items, self._noun, reason)
+        self._warnings.say(f"{self._name}.refused", message, refused, items, self._noun, reason)
 
     @property
     def is_unsupported(self) -> bool:
@@ -211,7 +211,7 @@ class ForwardQueue:
     def wait(self, timeout_s: float) -> bool:
         """Send what is queued without further delay; False if the queue is not empty after `timeout_s` seconds."""
         with self._changed:
-            self._hurry = True
+            self._flushing = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self._items, timeout_s)
 

@@ -22,7 +22,7 @@ from otel_eval.forwarding.splice import SpanContainer
 from otel_eval.interfaces import Frame, SpanFrame, SpanReader
 from otel_eval.model import Kind, Report
 
-REMEMBERED: Final = 4096  # runs whose scores are kept in case a client sends their span again
+_MAX_EARLIER_SCORES: Final = 4096  # runs whose scores are kept in case a client sends their span again
 
 
 @dataclass(slots=True, eq=False)
@@ -92,38 +92,38 @@ class PendingSpans:
         events = trace.scores.get(root.span_id)
         if events is None:
             return self._earlier_scores.get(key, b"")
-        self._remember(key, events)
+        self._keep_scores(key, events)
         return events
 
-    def _remember(self, key: tuple[bytes, bytes], events: bytes) -> None:
+    def _keep_scores(self, key: tuple[bytes, bytes], events: bytes) -> None:
         self._earlier_scores[key] = events
-        if len(self._earlier_scores) > REMEMBERED:
+        if len(self._earlier_scores) > _MAX_EARLIER_SCORES:
             self._earlier_scores.popitem(last=False)
 
-    def remember(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
+    def add_earlier_scores(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
         """Keep the scores that a span of this run had before a restart, in case the span is sent again."""
         with self._lock:
-            self._remember((trace_id, span_id), events)
+            self._keep_scores((trace_id, span_id), events)
 
-    def scores_of(self, root: PendingSpan) -> bytes:
+    def earlier_scores(self, root: PendingSpan) -> bytes:
         """The scores that were put on this span before; b"" if there are none."""
         with self._lock:
             return self._earlier_scores.get((root.trace_id, root.span_id), b"")
 
-    def moved(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
+    def reassign(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
         """Assign those of the spans that are still held to another request; return the acks they had before."""
         with self._lock:
             traces = {root.trace_id: self._traces.get(root.trace_id) for root in roots}
             # By identity: the same span may be held twice, as parts of two requests that a client sent.
-            here = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
-            still = [root for root in roots if id(root) in here]
-            ack.rest, ack.left = False, len(still)
-            former = [root.ack for root in still]
-            for root in still:
+            held_ids = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
+            held = [root for root in roots if id(root) in held_ids]
+            ack.rest, ack.left = False, len(held)
+            former = [root.ack for root in held]
+            for root in held:
                 root.ack = ack
             return former
 
-    def waiting(self, trace_id: bytes) -> list[PendingSpan]:
+    def of_trace(self, trace_id: bytes) -> list[PendingSpan]:
         """The held spans of a trace, which are not removed."""
         with self._lock:
             return list(self._traces.get(trace_id, _Trace()).roots)
@@ -185,21 +185,21 @@ class HoldFilter:
 
     def chosen(self, spans: Sequence[SpanFrame]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of the spans to hold, in order."""
-        waiting = []
+        held = []
         for trace_id, span_id, frame, _ in spans:
             _, payload, resource_scope = frame
-            view, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
-            reading = DROPPED if scope.dropped else scope.read(view)
-            own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
-            if own and self._may_apply(trace_id, frame, view):
-                waiting.append((trace_id, span_id, payload))
-        return waiting
+            span, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
+            classified = DROPPED if scope.dropped else scope.read(span)
+            own = classified is not DROPPED and (classified.kind is Kind.AGENT or is_local_root(frame, span))
+            if own and self._may_apply(trace_id, frame, span):
+                held.append((trace_id, span_id, payload))
+        return held
 
-    def _may_apply(self, trace_id: bytes, frame: Frame, view: SpanReader) -> bool:
+    def _may_apply(self, trace_id: bytes, frame: Frame, span: SpanReader) -> bool:
         # The hash costs as much as the rest of the check, and few configurations sample.
-        draw = sampling_hash(trace_id) if self._sampled else 0.0
+        trace_hash = sampling_hash(trace_id) if self._sampled else 0.0
         attributes: dict[str, Any] = {}
         if self._attributes.keys:
-            attributes = {**frame[2].shared(self._attributes), **view.attributes(self._attributes)}
-        known = {"service": frame[2].service, "name": view.name}
-        return any(each.may_apply(draw, known, attributes) for each in self._evaluations)
+            attributes = {**frame[2].shared(self._attributes), **span.attributes(self._attributes)}
+        known = {"service": frame[2].service, "name": span.name}
+        return any(each.may_apply(trace_hash, known, attributes) for each in self._evaluations)

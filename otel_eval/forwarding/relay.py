@@ -33,31 +33,31 @@ class ForwardingRelay:
         """Pass spans to assembly, and their request to the backend."""
         items: Final = len(batch.spans) + batch.own + batch.rejected
 
-        def take(ack: Ack | None) -> None:
+        def to_assembly(ack: Ack | None) -> None:
             if batch.spans or ack is not None:
-                self._pipeline.spans(batch.spans, _kept(batch.origin, ack))
+                self._pipeline.spans(batch.spans, _with_ack(batch.origin, ack))
 
-        self._forward.take("traces", batch.origin.body, items, take, batch.spans, self._pipeline.undecided)
+        self._forward.accept("traces", batch.origin.body, items, to_assembly, batch.spans, self._pipeline.undecided)
 
     def logs(self, batch: SpanBatch) -> None:
         """Pass log records that may belong to runs to assembly, and their request to the backend."""
         items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
-        self._forward.take(
-            "logs", batch.origin.body, items, lambda ack: self._pipeline.logs(batch.logs, _kept(batch.origin, ack))
+        self._forward.accept(
+            "logs", batch.origin.body, items, lambda ack: self._pipeline.logs(batch.logs, _with_ack(batch.origin, ack))
         )
 
     def metrics(self, body: bytes) -> bool:
         """Pass a request to the backend; False if metrics are not forwarded."""
-        self._forward.take("metrics", body, 1, lambda ack: self._keep("metrics", body, ack))
-        return self._forward.takes("metrics")
+        self._forward.accept("metrics", body, 1, lambda ack: self._journal("metrics", body, ack))
+        return self._forward.is_forwarded("metrics")
 
-    def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
+    def _journal(self, signal: str, body: bytes, ack: Ack | None) -> None:
         """Journal a request of which assembly needs nothing."""
         if self._durable is not None and ack is not None:
             self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, body), ack), ()))
 
 
-def _kept(origin: Any, ack: Ack | None) -> Any:
+def _with_ack(origin: Any, ack: Ack | None) -> Any:
     return origin if ack is None else AcknowledgedRequest(origin, ack)
 
 
@@ -107,9 +107,9 @@ class ForwardingRecovery:
             request.waiting = waiting  # the checksum of the held spans, or 0 if nothing is left to forward
             if not waiting:
                 del self._requests[number, end]
-                self._forget(request)
+                self._remove(request)
 
-    def _forget(self, request: UnsentRequest) -> None:
+    def _remove(self, request: UnsentRequest) -> None:
         for trace_id in {item[0] for item in request.spans}:
             self._of_trace[trace_id].discard(request)
             if not self._of_trace[trace_id]:
@@ -117,7 +117,7 @@ class ForwardingRecovery:
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
         """Forward what is left of the requests; `undecided`: whether a trace is still to be evaluated."""
-        self._forward.remember(self._reports)
+        self._forward.keep_earlier_scores(self._reports)
         for request in self._requests.values():
             self._forwarded.needed(request.place[0])
             self._forward.resume(request, undecided)

@@ -26,12 +26,12 @@ class SpanContainer(NamedTuple):
     scope: bytes
 
 
-_kept: Final = lru_cache(maxsize=512)(SpanContainer)
+_cached: Final = lru_cache(maxsize=512)(SpanContainer)
 
 
 def _container(group: bytes, scope: bytes) -> SpanContainer:
     """Return one object for equal containers: thousands of held spans may have the same one."""
-    return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
+    return _cached(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
 
 
 def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanContainer]]:
@@ -45,12 +45,12 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
         ValueError: the request is malformed, or a span is not in it.
     """
     # Spans are found by their bytes: the order is that of the request, so one pass is enough and no id has to be decoded.
-    left, containers, view = list(spans), list[SpanContainer](), memoryview(body)
+    wanted, containers, view = list(spans), list[SpanContainer](), memoryview(body)
     rest: _Pieces = []
     for each in fields(body, 0, len(body)):
-        is_searched = left and each.number == _GROUP
-        rest += _group(body, each, left, containers) if is_searched else [view[each.start : each.stop]]
-    if left:
+        is_searched = wanted and each.number == _GROUP
+        rest += _group(body, each, wanted, containers) if is_searched else [view[each.start : each.stop]]
+    if wanted:
         raise ValueError("a span is not where it was")
     return b"".join(rest), containers
 
@@ -64,47 +64,47 @@ def _nested(number: int, pieces: _Pieces) -> _Pieces:
     return [varint(number << 3 | 2) + varint(sum(map(len, pieces))), *pieces]
 
 
-def _group(body: bytes, group: WireField, left: list[bytes], containers: list[SpanContainer]) -> _Pieces:
-    """Return a ResourceSpans without those of its spans that are next in `left`; nothing if no other span is in it."""
-    kept: _Pieces = []
-    around: list[bytes] = []
+def _group(body: bytes, group: WireField, wanted: list[bytes], containers: list[SpanContainer]) -> _Pieces:
+    """Return a ResourceSpans without those of its spans that are next in `wanted`; nothing if no other span is in it."""
+    pieces: _Pieces = []
+    group_fields: list[bytes] = []
     found: list[bytes] = []
     spans_left = False
     for each in fields(body, group.content, group.stop):
         if each.number != _SCOPE:
-            around.append(body[each.start : each.stop])
-            kept.append(around[-1])
+            group_fields.append(body[each.start : each.stop])
+            pieces.append(group_fields[-1])
             continue
-        rest, container, taken = _scope(body, each, left)
-        kept += rest
-        found += [container] * taken
+        rest, container, removed = _scope(body, each, wanted)
+        pieces += rest
+        found += [container] * removed
         spans_left = spans_left or bool(rest)
     if not found:
         return [memoryview(body)[group.start : group.stop]]
     # A schema URL may follow the scopes, so the container of a span is known only at the end of the group.
-    containers.extend(_container(b"".join(around), container) for container in found)
-    return _nested(_GROUP, kept) if spans_left else []
+    containers.extend(_container(b"".join(group_fields), container) for container in found)
+    return _nested(_GROUP, pieces) if spans_left else []
 
 
-def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, bytes, int]:
-    """Remove the spans that are next in `left`; return the rest (nothing without a span), the other fields, the removed count."""
+def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces, bytes, int]:
+    """Remove the spans that are next in `wanted`; return the rest (empty without a span), other fields, the removed count."""
     view = memoryview(body)
-    kept: _Pieces = []
-    others: list[bytes] = []
-    taken, at, spans_left = 0, scope.content, False
-    for number, start, content, stop in places(body, scope.content, scope.stop) if left else ():
+    pieces: _Pieces = []
+    scope_fields: list[bytes] = []
+    removed, at, spans_left = 0, scope.content, False
+    for number, start, content, stop in places(body, scope.content, scope.stop) if wanted else ():
         if number != _SPAN:
-            others.append(body[start:stop])
-        elif taken < len(left) and stop - content == len(left[taken]) and body.startswith(left[taken], content):
-            kept.append(view[at:start])  # all bytes between two removed spans are one piece
-            taken, at = taken + 1, stop
+            scope_fields.append(body[start:stop])
+        elif removed < len(wanted) and stop - content == len(wanted[removed]) and body.startswith(wanted[removed], content):
+            pieces.append(view[at:start])  # all bytes between two removed spans are one piece
+            removed, at = removed + 1, stop
         else:
             spans_left = True
-    if not taken:
+    if not removed:
         return [view[scope.start : scope.stop]], b"", 0
-    del left[:taken]
-    kept.append(view[at : scope.stop])
-    return _nested(_SCOPE, kept) if spans_left else [], b"".join(others), taken
+    del wanted[:removed]
+    pieces.append(view[at : scope.stop])
+    return _nested(_SCOPE, pieces) if spans_left else [], b"".join(scope_fields), removed
 
 
 def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:

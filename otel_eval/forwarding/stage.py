@@ -26,7 +26,7 @@ from otel_eval.storage.durable import Ack, ForwardedRequests
 _DEFAULT: Final = RetryPolicy()
 
 
-Take = Callable[[Ack | None], None]
+ToAssembly = Callable[[Ack | None], None]
 """Passes a request to assembly and, if it has an ack, journals it until all of it was forwarded; or raises `Overloaded`."""
 
 Undecided = Callable[[Collection[bytes]], set[bytes]]
@@ -71,13 +71,13 @@ class Forwarder(Exporter):
         self._journal: Final = journal
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
-        passed = journal.passed if journal is not None else lambda *_: None
+        acknowledge = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
             name, client = f"forward.{signal}", OtlpClient(to, signal)
-            known: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
-            attempts = Attempts(name, retry, "they are dropped", forwards=True, **known)
-            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, passed)
+            options: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
+            attempts = Attempts(name, retry, "they are dropped", forwards=True, **options)
+            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, acknowledge)
 
     def use_engine(self, engine: Engine) -> None:
         """Hold spans for the evaluations of this engine from now on; held spans are released when their trace was evaluated."""
@@ -90,12 +90,12 @@ class Forwarder(Exporter):
 
     # ------------------------------------------------------------------ in
 
-    def take(
+    def accept(
         self,
         signal: str,
         body: bytes,
         items: int,
-        take: Take,
+        to_assembly: ToAssembly,
         spans: Sequence[SpanFrame] = (),
         undecided: Undecided = lambda _: set(),
     ) -> None:
@@ -105,7 +105,7 @@ class Forwarder(Exporter):
             signal: traces, logs or metrics.
             body: the request.
             items: how many spans, log records or data points are in it.
-            take: passes it to assembly, or journals it if assembly does not need it.
+            to_assembly: passes it to assembly, or journals it if assembly does not need it.
             spans: the spans in it that can be evaluated, in order.
             undecided: returns which traces are still to be evaluated.
 
@@ -114,13 +114,13 @@ class Forwarder(Exporter):
         """
         queue = self._queues.get(signal)
         if queue is None:
-            return take(None)  # only other signals are forwarded
+            return to_assembly(None)  # only other signals are forwarded
         ack, rest, roots = Ack() if self._journal is not None and body else None, body, list[PendingSpan]()
         queue.reserve(len(body))
         try:
-            rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
+            rest, roots = self._split(body, self._hold_filter.chosen(spans), ack)
             self._pending.hold(roots)  # before assembly has the spans, so that no result comes too early
-            take(ack)
+            to_assembly(ack)
         except BaseException:
             self._pending.drop(roots)
             queue.put(b"", 0, len(body))
@@ -134,17 +134,17 @@ class Forwarder(Exporter):
             queue.add(self._pending.release(trace_id))
         return None
 
-    def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
+    def _split(self, body: bytes, held: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
         """Split a request into the part without the spans to hold, and these spans."""
-        if not waiting:
+        if not held:
             return body, []
-        rest, containers = remove_spans(body, [payload for _, _, payload in waiting])
-        roots = [PendingSpan(*each, container, ack) for each, container in zip(waiting, containers, strict=True)]
+        rest, containers = remove_spans(body, [payload for _, _, payload in held])
+        roots = [PendingSpan(*each, container, ack) for each, container in zip(held, containers, strict=True)]
         if ack is not None:
             ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
         return rest, roots
 
-    def takes(self, signal: str) -> bool:
+    def is_forwarded(self, signal: str) -> bool:
         """Whether the signal is forwarded."""
         return signal in self._queues
 
@@ -153,7 +153,7 @@ class Forwarder(Exporter):
     def resume(self, unsent: UnsentRequest, undecided: Callable[[bytes], bool]) -> None:
         """Forward what is left of a request of an earlier process; spans whose trace was evaluated with its results."""
         queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
-        rest, roots = self._part(unsent.body, self._waiting_of(unsent), ack) if queue is not None else (b"", [])
+        rest, roots = self._split(unsent.body, self._spans_to_hold(unsent), ack) if queue is not None else (b"", [])
         items = unsent.items - len(roots)
         # If the spans to hold are others than before the restart, everything is forwarded again.
         if unsent.held or unsent.waiting == ack.cut:
@@ -167,7 +167,7 @@ class Forwarder(Exporter):
         elif self._journal is not None:
             self._journal.dropped(ack)
 
-    def _waiting_of(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
+    def _spans_to_hold(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
         if unsent.signal != "traces":
             return ()
         if unsent.held:
@@ -182,25 +182,25 @@ class Forwarder(Exporter):
             return
         span_id = root.span_id.hex()
         events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
-        queue.add([root.with_scores(events or self._pending.scores_of(root))])
+        queue.add([root.with_scores(events or self._pending.earlier_scores(root))])
 
-    def remember(self, reports: Iterable[Report]) -> None:
+    def keep_earlier_scores(self, reports: Iterable[Report]) -> None:
         """Keep results from before a restart, for runs' own spans that clients send again."""
         scores: dict[tuple[bytes, bytes], bytes] = {}
         for report in reports:
             key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
             scores[key] = scores.get(key, b"") + self._fields_of(report)
         for (trace_id, span_id), events in scores.items():
-            self._pending.remember(trace_id, span_id, events)
+            self._pending.add_earlier_scores(trace_id, span_id, events)
 
     def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
         """Return the held spans of a trace whose requests are journaled, and a request that consists of these spans."""
-        roots = [root for root in self._pending.waiting(trace_id) if root.ack is not None and root.ack.place is not None]
+        roots = [root for root in self._pending.of_trace(trace_id) if root.ack is not None and root.ack.place is not None]
         return roots, wrap_spans((root.container, root.payload) for root in roots)
 
     def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
         """Assign those of the spans that are still held to the request journaled at this place; False if none is held."""
-        former = self._pending.moved(roots, Ack(place=place))
+        former = self._pending.reassign(roots, Ack(place=place))
         if self._journal is not None and former:
             self._journal.passed([], former)
         return bool(former)
@@ -236,12 +236,12 @@ class Forwarder(Exporter):
 
         With a journal nothing is lost: held spans whose trace was not evaluated are kept until the next start.
         """
-        kept = self._journal is not None
-        if "traces" in self._queues and not kept:
+        is_journaled = self._journal is not None
+        if "traces" in self._queues and not is_journaled:
             self._queues["traces"].add(self._pending.release_all())
         deadline = time.monotonic() + timeout_s
         # One after the other, within one deadline: meanwhile the threads of the other queues go on sending.
-        done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=kept) for queue in self._queues.values()]
+        done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=is_journaled) for queue in self._queues.values()]
         return all(done)
 
     def wait(self, timeout_s: float) -> bool:
