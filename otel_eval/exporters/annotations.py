@@ -22,26 +22,26 @@ from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http
 from otel_eval.retry import ExportResult, Place, reason_of
 
-_MOST_REVISED: Final = 50_000  # results whose last revision is kept; few have one above 0
-_MOST_SUSPECTS: Final = 8
-_MOST_WAITING: Final = 10_000
-_STRIKES: Final = 3
+_MAX_REVISED: Final = 50_000  # results whose last revision is kept; few have one above 0
+_MAX_SUSPECTS: Final = 8
+_MAX_WAITING: Final = 10_000
+_MAX_FAILURES: Final = 3
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _FailedResult:
     """A result that could not be exported while others could.
 
     Attributes:
         since: the time of the first attempt, by the exporter's clock.
-        passed: how many results had been exported at the last failed attempt.
-        strikes: failed attempts between which other results were exported.
+        exported: how many results had been exported at the last failed attempt.
+        failures: failed attempts between which other results were exported.
         suspect: whether the product failed; if not, the trace or run of the result was missing.
     """
 
     since: float
-    passed: int
-    strikes: int = 0
+    exported: int
+    failures: int = 0
     suspect: bool = False
 
 
@@ -53,7 +53,7 @@ class _Batch:
     refused: dict[Place, str] = field(default_factory=dict)  # the reason by place
     deferred: dict[Place, str] = field(default_factory=dict)
     not_sent: Counter[str] = field(default_factory=Counter)
-    passed: int = 0
+    exported: int = 0
 
     def result(self) -> ExportResult:
         parts: Any = {"failed": tuple(self.refused), "deferred": tuple(self.deferred), "reasons": self.refused | self.deferred}
@@ -101,9 +101,9 @@ class AnnotationExporter(Exporter):
         self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait, clock
         self._summarized: Final = known.summarized if evaluation_passed else frozenset()
         self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last revision, if it is above 0
-        self._waiting: dict[str, _Waiting] = {}  # by result id
+        self._failed: dict[str, _FailedResult] = {}  # by result id
         self._sent: set[str] = set()  # ids of results that an earlier attempt for this batch exported
-        self._passed = 0
+        self._exported = 0
 
     # ------------------------------------------------------------------ for products
 
@@ -131,7 +131,7 @@ class AnnotationExporter(Exporter):
         for result in report.results if report.revision else ():
             key = key_of(report, result)
             self._revisions[key] = max(report.revision, self._revisions.pop(key, 0))
-        while len(self._revisions) > _MOST_REVISED:
+        while len(self._revisions) > _MAX_REVISED:
             self._revisions.popitem(last=False)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
@@ -140,17 +140,17 @@ class AnnotationExporter(Exporter):
         self._sent &= ids
         for report in batch:
             self.revised(report)
-        state = self._chosen(batch)
+        state = self._select(batch)
         problem = self._send_all([score for score in state.scores if score.result.result_id not in self._sent], state)
         if problem is not None:
             return problem
         self._sent.clear()
-        waiting = {batch[place[0]].results[place[1]].result_id for place in state.deferred if isinstance(place, tuple)}
-        for each in ids - waiting:
-            self._waiting.pop(each, None)
+        deferred_ids = {batch[place[0]].results[place[1]].result_id for place in state.deferred if isinstance(place, tuple)}
+        for each in ids - deferred_ids:
+            self._failed.pop(each, None)
         return state.result()
 
-    def _chosen(self, batch: Sequence[Report]) -> _Batch:
+    def _select(self, batch: Sequence[Report]) -> _Batch:
         state = _Batch()
         for at, report in enumerate(batch):
             for number, result in enumerate(report.results):
@@ -170,50 +170,50 @@ class AnnotationExporter(Exporter):
     def _send_all(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
         """Send all scores; return a result if the product failed, else None."""
         # Those that failed before come last and one by one, so that it is seen whether the product accepts others.
-        fresh = [score for score in scores if score.result.result_id not in self._waiting]
-        tried = [score for score in scores if score.result.result_id in self._waiting]
-        if tried:
-            random.SystemRandom().shuffle(fresh)  # else those at which the product fails could be first at every attempt
-        groups = [*_groups(fresh, self.max_scores), *_groups(tried, 1)]
+        new = [score for score in scores if score.result.result_id not in self._failed]
+        failed = [score for score in scores if score.result.result_id in self._failed]
+        if failed:
+            random.SystemRandom().shuffle(new)  # else those at which the product fails could be first at every attempt
+        groups = [*_groups(new, self.max_scores), *_groups(failed, 1)]
         return next((problem for group in groups if (problem := self._send(group, state)) is not None), None)
 
     def _send(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
         try:
-            answer = self.send(scores)
+            result = self.send(scores)
         except (OSError, http.client.HTTPException) as error:
             return ExportResult.retryable(reason_of(error))
-        if answer.status == "ok":
+        if result.status == "ok":
             self._sent.update(score.result.result_id for score in scores)
-            state.passed += len(scores)
-            self._passed += len(scores)
+            state.exported += len(scores)
+            self._exported += len(scores)
             return None
-        if answer.status not in ("permanent", "server_error", "missing") or answer.concerns_all:
-            return answer
+        if result.status not in ("permanent", "server_error", "missing") or result.concerns_all:
+            return result
         if len(scores) > 1:
             half = len(scores) // 2
             problem = self._send(scores[:half], state)
             return self._send(scores[half:], state) if problem is None else problem
-        return self._unsent(scores[0], answer, state)
+        return self._refuse_or_defer(scores[0], result, state)
 
-    def _unsent(self, score: Score, answer: ExportResult, state: _Batch) -> ExportResult | None:
+    def _refuse_or_defer(self, score: Score, result: ExportResult, state: _Batch) -> ExportResult | None:
         """Refuse or defer one score and return None, or return the result if the product failed."""
-        if answer.status == "permanent":
-            state.refused[score.place] = answer.reason
+        if result.status == "permanent":
+            state.refused[score.place] = result.reason
             return None
         key, now = score.result.result_id, self._clock()
-        entry = self._waiting.get(key) or _Waiting(now, self._passed)
-        entry.suspect = answer.status == "server_error"
-        if entry.suspect and self._passed > entry.passed:
-            entry.strikes, entry.passed = entry.strikes + 1, self._passed
-        is_over = entry.strikes >= _STRIKES if entry.suspect else now - entry.since >= self._max_wait_s
-        if is_over or (len(self._waiting) >= _MOST_WAITING and key not in self._waiting):
-            state.refused[score.place] = answer.reason if is_over else f"{answer.reason}, and {_MOST_WAITING} other results wait"
+        failed = self._failed.get(key) or _FailedResult(now, self._exported)
+        failed.suspect = result.status == "server_error"
+        if failed.suspect and self._exported > failed.exported:
+            failed.failures, failed.exported = failed.failures + 1, self._exported
+        is_final = failed.failures >= _MAX_FAILURES if failed.suspect else now - failed.since >= self._max_wait_s
+        if is_final or (len(self._failed) >= _MAX_WAITING and key not in self._failed):
+            state.refused[score.place] = result.reason if is_final else f"{result.reason}, and {_MAX_WAITING} other results wait"
             return None
-        suspects = sum(each.suspect for each in self._waiting.values()) if entry.suspect and not state.passed else 0
-        if suspects >= _MOST_SUSPECTS and key not in self._waiting:
-            return answer  # no result is accepted: the product fails, not because of these results
-        self._waiting[key] = entry
-        state.deferred[score.place] = answer.reason
+        suspects = sum(each.suspect for each in self._failed.values()) if failed.suspect and not state.exported else 0
+        if suspects >= _MAX_SUSPECTS and key not in self._failed:
+            return result  # no result is accepted: the product fails, not because of these results
+        self._failed[key] = failed
+        state.deferred[score.place] = result.reason
         return None
 
     def close(self, timeout_s: float) -> None:

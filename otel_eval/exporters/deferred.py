@@ -17,16 +17,16 @@ class _Deferred:
     """A report that was exported in part.
 
     Attributes:
-        rest: the report with the results that were not exported.
-        whole: the report as it was queued, to be acknowledged.
-        tried: the monotonic time of the last attempt.
+        remaining: the report with the results that were not exported.
+        queued: the report as it was queued, to be acknowledged.
+        attempted_at: the monotonic time of the last attempt.
         delay_s: seconds from then to the next attempt.
         delays: the waits before later attempts, in seconds.
     """
 
-    rest: Report
-    whole: Report
-    tried: float
+    remaining: Report
+    queued: Report
+    attempted_at: float
     delay_s: float
     delays: Iterator[float]
 
@@ -36,27 +36,27 @@ class DeferredReports:
 
     def __init__(self, retry: RetryPolicy) -> None:
         self._retry: Final = retry
-        self._waiting: dict[int, _Deferred] = {}  # by `id(rest)`, in order of the last attempts
+        self._deferred: dict[int, _Deferred] = {}  # by `id(remaining)`, in order of the last attempts
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._deferred)
 
     @property
     def reports(self) -> list[Report]:
         """The reports with the results that were not exported."""
-        return [each.rest for each in self._waiting.values()]
+        return [each.remaining for each in self._deferred.values()]
 
     def due(self, hurry: bool) -> list[Report]:
         """The reports to retry now; in a hurry each wait is `RetryPolicy.last_s`."""
         now = time.monotonic()
-        return [each.rest for each in self._waiting.values() if self._due_at(each, hurry) <= now]
+        return [each.remaining for each in self._deferred.values() if self._due_at(each, hurry) <= now]
 
     def due_in_s(self, hurry: bool) -> float:
         """Seconds until a report is due; infinite if there is none."""
-        return min([self._due_at(each, hurry) for each in self._waiting.values()], default=inf) - time.monotonic()
+        return min([self._due_at(each, hurry) for each in self._deferred.values()], default=inf) - time.monotonic()
 
     def _due_at(self, each: _Deferred, hurry: bool) -> float:
-        return each.tried + (self._retry.last_s if hurry else each.delay_s)
+        return each.attempted_at + (self._retry.last_s if hurry else each.delay_s)
 
     def finish(self, reports: Sequence[Report], deferred: dict[int, Report]) -> list[Report]:
         """Record the outcome of an attempt to export `reports`; `deferred` are those to retry, by place in the batch.
@@ -64,17 +64,17 @@ class DeferredReports:
         Returns:
             The reports, as they were queued, that need no further attempt.
         """
-        if not (self._waiting or deferred):
+        if not (self._deferred or deferred):
             return list(reports)
         now, finished = time.monotonic(), []
         for at, report in enumerate(reports):
-            before = self._waiting.pop(id(report), None)
-            whole = before.whole if before else report
+            before = self._deferred.pop(id(report), None)
+            queued = before.queued if before else report
             if at in deferred:
                 waits = before.delays if before else delays(self._retry)
-                self._waiting[id(deferred[at])] = _Deferred(deferred[at], whole, now, next(waits), waits)
+                self._deferred[id(deferred[at])] = _Deferred(deferred[at], queued, now, next(waits), waits)
             else:
-                finished.append(whole)
+                finished.append(queued)
         return finished
 
 

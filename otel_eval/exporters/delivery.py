@@ -36,12 +36,12 @@ class ExportQueues:
         """Queue the report."""
         light = (without_content(report),)
         for queue in self._queues:
-            if queue.takes(report):
+            if queue.accepts(report):
                 queue.put(light)
 
     def exporters_for(self, report: Report) -> Collection[str]:
         """The names of the exporters of a report: all if it has results, else those that export traces without results."""
-        return tuple([queue.name for queue in self._queues if queue.takes(report)])
+        return tuple([queue.name for queue in self._queues if queue.accepts(report)])
 
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
         """Queue reports of an earlier process, each for those exporters that have not acknowledged it."""
@@ -91,7 +91,7 @@ class ExportQueues:
         for queue in self._queues:
             queue.halt(max(0.0, deadline - time.monotonic()))
             if not self._kept:
-                queue.give_up()
+                queue.discard_rest()
         if self._dead is not None:
             self._dead.close()
 
@@ -135,9 +135,9 @@ class Undelivered:
     def _add(self, trace: Trace, number: int) -> None:
         with self._lock:
             self._count[trace] += number
-            if is_over := self._count[trace] <= 0:
+            if is_finished := self._count[trace] <= 0:
                 del self._count[trace]
-        if is_over and number:
+        if is_finished and number:
             self.finished.put(trace)
 
     def waits(self, trace: Trace) -> bool:

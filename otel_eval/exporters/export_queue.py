@@ -114,28 +114,28 @@ class ExportQueue(Exporter):
         for report in batch:
             count = len(report.results)
             with self._changed:
-                has_room = self._has_room(count) or self._wait_for_room(count)
-                if has_room and self.takes(report):
+                has_space = self._has_space(count) or self._wait_for_space(count)
+                if has_space and self.accepts(report):
                     self._add(without_content(report))
-            if not has_room:
+            if not has_space:
                 self._counters.add("results.refused", count, exporter=self.name)
                 self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
         return ExportResult("accepted")
 
-    def takes(self, report: Report) -> bool:
+    def accepts(self, report: Report) -> bool:
         """Whether the report is to be exported: it has results, or it is about a trace without any and such are exported."""
         return bool(report.results or (report.no_run and self.exporter.exports_no_run))
 
-    def _has_room(self, count: int) -> bool:
+    def _has_space(self, count: int) -> bool:
         return self._results + count <= self._max_results
 
-    def _wait_for_room(self, count: int) -> bool:
+    def _wait_for_space(self, count: int) -> bool:
         if self._room_s and not self._is_stuck:
             self._hurry = True
             self._changed.notify_all()
-            self._is_stuck = not self._changed.wait_for(lambda: self._has_room(count), self._room_s)
+            self._is_stuck = not self._changed.wait_for(lambda: self._has_space(count), self._room_s)
             self._hurry = self._stopping.is_set()
-        return self._has_room(count)
+        return self._has_space(count)
 
     def put(self, reports: Sequence[Report]) -> None:
         """Queue reports, even if the queue is full: the caller checks `is_full` before they are made. Never blocks."""
@@ -167,7 +167,7 @@ class ExportQueue(Exporter):
                 due = self._deferred.due(self._hurry)[: self.exporter.max_batch]
             if due:
                 self._deliver(due)
-            elif batch := self._next():
+            elif batch := self._next_batch():
                 self._deliver(batch)
                 self._remove(batch)
 
@@ -180,7 +180,7 @@ class ExportQueue(Exporter):
             self._is_stuck = False
             self._changed.notify_all()
 
-    def _next(self) -> list[Report]:
+    def _next_batch(self) -> list[Report]:
         """Wait for reports and return the oldest, which stay queued; [] if a deferred report is due or the queue is closed."""
         most = self.exporter.max_batch
         with self._changed:
@@ -208,7 +208,7 @@ class ExportQueue(Exporter):
             if result.status != "retryable" and self._finish_batch(result, reports):
                 return None
             self._outage.began()
-            self._failed(result.reason)
+            self._record_failure(result.reason)
             self._counters.add("results.retries", exporter=self.name)
             if not self._stopping.is_set():
                 queued = len(self._queue)
@@ -224,7 +224,7 @@ class ExportQueue(Exporter):
             is_defect = isinstance(error, _DEFECTS) and not self._closed  # closed files and channels raise ValueError
             return ExportResult("permanent" if is_defect else "retryable", reason_of(error))
 
-    def _failed(self, reason: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         with self._changed:
             self._failures, self._last_failure = self._failures + 1, reason
             self._changed.notify_all()
@@ -249,14 +249,14 @@ class ExportQueue(Exporter):
             self._counters.add("results.not_sent", amount, exporter=self.name, reason=reason)
         if number:
             self._counters.add("results.export_failed", number, exporter=self.name)
-            self._failed(refused[-1][0])
+            self._record_failure(refused[-1][0])
         with self._changed:
             finished = self._deferred.finish(reports, deferred)
             self._changed.notify_all()
         self._acknowledge(self.name, finished)
         if deferred:
             self._counters.add("results.retries", exporter=self.name)
-            self._failed(result.reasons.get(result.deferred[0], result.reason))
+            self._record_failure(result.reasons.get(result.deferred[0], result.reason))
         return True
 
     def _write_dead_letters(self, result: ExportResult, reason: str, reports: Sequence[Report], number: int) -> bool:
@@ -323,15 +323,15 @@ class ExportQueue(Exporter):
         self.exporter.close(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Export what is queued, with retries until the timeout, and close the exporter; `give_up` counts what is left."""
+        """Export what is queued, with retries until the timeout, and close the exporter; `discard_rest` counts what is left."""
         self.stop()
         self.drain(timeout_s * _DELIVERY_SHARE)
         self.halt(timeout_s * (1 - _DELIVERY_SHARE) / 2)
-        self.give_up()
+        self.discard_rest()
         if self._dead is not None:
             self._dead.close()
 
-    def give_up(self) -> None:
+    def discard_rest(self) -> None:
         """Count what is left after `halt`, and write it to the dead-letter file."""
         reports = [*self._deferred.reports, *self._queue]
         left = self._results + results_of(self._deferred.reports)

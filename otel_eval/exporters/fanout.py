@@ -45,11 +45,11 @@ class FinalResults(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Export the reports that are final; the others wait."""
-        if final := [each for report in batch for each in self._taken(report)]:
+        if final := [each for report in batch for each in self._ready(report)]:
             return self._exporter.export(final)
         return ExportResult("accepted")
 
-    def _taken(self, report: Report) -> list[Report]:
+    def _ready(self, report: Report) -> list[Report]:
         """Return the reports to export now because of this one: none, itself, or those that waited and itself."""
         run = report.trajectory.trace_id, report.trajectory.span_id
         waiting = self._waiting.get(run, {})
@@ -59,8 +59,8 @@ class FinalResults(Exporter):
         # A later revision waits only if the first one does: once that was exported, the run was counted.
         is_first = report.revision == 0 and not report.late
         if report.trajectory.completeness is Completeness.DETACHED and (is_first or report.evaluation in waiting):
-            self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_light(report))
-            self._bound()
+            self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_without_values(report))
+            self._limit_waiting()
             return []
         return [*waiting.pop(report.evaluation, ()), report]
 
@@ -70,7 +70,7 @@ class FinalResults(Exporter):
             for reports in self._waiting.pop(run, {}).values():
                 self._exporter.export(reports)
 
-    def _bound(self) -> None:
+    def _limit_waiting(self) -> None:
         while len(self._waiting) > self._most:
             self.final([next(iter(self._waiting))])
 
@@ -92,12 +92,12 @@ class FinalResults(Exporter):
         self._exporter.close(timeout_s)
 
 
-def _light(report: Report) -> Report:
+def _without_values(report: Report) -> Report:
     """Return the report without arguments, results, input and output, which are not needed for counting."""
     run = report.trajectory
     calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in run.calls])
-    light: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
-    return replace(report, trajectory=light)
+    reduced: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
+    return replace(report, trajectory=reduced)
 
 
 class Fanout:
@@ -120,7 +120,7 @@ class Fanout:
     def _begin(self) -> None:
         """Begin without threads, at the start and in a child process, which has none of the parent's."""
         self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
-        self._lost: dict[str, int] = {}  # by exporter, results that were lost since the last log line about them
+        self._unlogged: dict[str, int] = {}  # by exporter, results that were lost since the last log line about them
         for worker in self._workers:
             worker.reset()
 
@@ -142,24 +142,24 @@ class Fanout:
             self._counters.add("results.exported", len(report.results), exporter=exporter.name)
         elif result.status != "accepted":
             self._counters.add("results.export_failed", len(report.results), exporter=exporter.name)
-            lost = self._lost.pop(exporter.name, 0) + len(report.results)
+            lost = self._unlogged.pop(exporter.name, 0) + len(report.results)
             message = "export to %s failed (%s), %d results are lost"
             if not self._warnings.say(exporter.name, message, exporter.name, result.reason, lost):
-                self._lost[exporter.name] = lost
+                self._unlogged[exporter.name] = lost
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Export the results of these runs to exporters that count each run once: they are final. Never raises."""
-        self._for_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
+        self._call_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
         """Prepare the exporters for results of these scorers. Never raises."""
-        self._for_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
+        self._call_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
 
-    def _for_each(self, what: Callable[[Exporter], None]) -> None:
+    def _call_each(self, call: Callable[[Exporter], None]) -> None:
         with self._lock:
             for exporter in self._exporters:
                 try:
-                    what(exporter)
+                    call(exporter)
                 except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
                     self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
 
@@ -178,28 +178,28 @@ class Fanout:
 
     def flush(self, timeout_s: float) -> bool:
         """Flush every exporter; False if one failed or took longer than `timeout_s` seconds."""
-        return self._each("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
+        return self._in_parallel("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Close every exporter; one that hangs is left at the deadline, and logged."""
         self._closed = True
-        self._each("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._abandoned)
-        for name, lost in list(self._lost.items()):
+        self._in_parallel("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._warn_not_closed)
+        for name, lost in list(self._unlogged.items()):
             _log.warning("%s: %d more results were lost", name, lost)
         for worker in self._workers:
             worker.end()
 
-    def _abandoned(self, exporter: Exporter) -> None:
+    def _warn_not_closed(self, exporter: Exporter) -> None:
         queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
         what = f"{queued} results" if queued else "its last results"
         self._warnings.say(f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what)
 
-    def _each(
+    def _in_parallel(
         self,
         what: str,
-        act: Callable[[Exporter, float], Any],
+        call: Callable[[Exporter, float], Any],
         timeout_s: float,
-        late: Callable[[Exporter], None] = lambda _: None,
+        timed_out: Callable[[Exporter], None] = lambda _: None,
     ) -> bool:
         deadline = time.monotonic() + timeout_s
         outcomes: dict[int, bool] = {}
@@ -207,7 +207,7 @@ class Fanout:
         def run(index: int) -> None:
             exporter = self._exporters[index]
             try:
-                outcomes[index] = act(exporter, max(0.0, deadline - time.monotonic())) is not False
+                outcomes[index] = call(exporter, max(0.0, deadline - time.monotonic())) is not False
             except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
                 outcomes[index] = False
                 self._warnings.say(exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error))
@@ -217,5 +217,5 @@ class Fanout:
             worker.ensure()
         for exporter, worker in zip(self._exporters, self._workers, strict=True):
             if not worker.drain(max(0.0, deadline - time.monotonic())):
-                late(exporter)
+                timed_out(exporter)
         return all(outcomes.get(index, False) for index in range(len(self._exporters)))

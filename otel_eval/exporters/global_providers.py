@@ -73,7 +73,7 @@ def is_shut_down(provider: Any) -> bool:
     own = getattr(provider, "_shutdown", None)
     if isinstance(own, bool):
         return own
-    flags = [_flag(processor) for processor in _processors(provider) or ()]
+    flags = [_shutdown_flag(processor) for processor in _processors(provider) or ()]
     return bool(flags) and all(flags)
 
 
@@ -96,7 +96,7 @@ def _processors(provider: Any) -> list[Any] | None:
     return others if lists else None
 
 
-def _flag(processor: Any) -> bool | None:
+def _shutdown_flag(processor: Any) -> bool | None:
     for holder in (processor, getattr(processor, "_batch_processor", None)):
         for name in ("_shutdown", "done"):  # `done`: the batch processors before 1.34
             flag = getattr(holder, name, None)
@@ -166,9 +166,9 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
         """Start the counters of these results at 0, if metrics are exported."""
-        held = self._exporter_of("metrics") if self._signals is None or "metrics" in self._signals else None
-        if held is not None and not is_shut_down(held[1]):
-            held[0].expect(evaluation, scorers, service, agent)
+        found = self._exporter_of("metrics") if self._signals is None or "metrics" in self._signals else None
+        if found is not None and not is_shut_down(found[1]):
+            found[0].expect(evaluation, scorers, service, agent)
 
     def _export(self, report: Report) -> bool:
         failed: Exception | None = None
@@ -191,26 +191,26 @@ class GlobalProvidersExporter(ProviderExporter):
         return ("spans", *metrics) if self._only or self._exporter_of("spans") else metrics
 
     def _send(self, signal: str, report: Report) -> bool:
-        held = self._exporter_of(signal)
-        if held is not None and not is_shut_down(held[1]):
-            held[0].export((report,))
+        found = self._exporter_of(signal)
+        if found is not None and not is_shut_down(found[1]):
+            found[0].export((report,))
             return True
-        subject, why = (signal, f"there is {_MISSING[signal]}") if held is None else (f"{signal} closed", _SHUT_DOWN)
+        subject, why = (signal, f"there is {_MISSING[signal]}") if found is None else (f"{signal} closed", _SHUT_DOWN)
         self._counters.add("results.undeliverable", len(report.results), signal=signal)
         self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, why)
         return False
 
     def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:
         """The exporter of a signal and its provider; None if there is no provider, or one without processors."""
-        held = self._exporters.get(signal)
-        if held is None:
-            held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
+        found = self._exporters.get(signal)
+        if found is None:
+            found = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
             # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which processors may be added.
-            if held is None or has_no_processor(held[1]):
+            if found is None or has_no_processor(found[1]):
                 return None
-            self._exporters[signal] = held
+            self._exporters[signal] = found
             self._found()
-        return held
+        return found
 
     def _logs(self) -> tuple[Exporter, Any] | None:
         provider = self._loggers if self._loggers is not None else _real(get_logger_provider())
@@ -224,7 +224,7 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:
-            return _through(self._tracers)
+            return _span_exporter(self._tracers)
         # The SDK does not give a processor its provider; the other processors and the resource are what can be found of it.
         origin = self._pipeline()
         if origin is not None:
@@ -233,7 +233,7 @@ class GlobalProvidersExporter(ProviderExporter):
             except (TypeError, AttributeError, ImportError):
                 pass  # in this version of the SDK tracers are created in another way
         provider = global_tracer_provider()
-        return _through(provider) if provider is not None else None
+        return _span_exporter(provider) if provider is not None else None
 
     def flush(self, timeout_s: float) -> bool:
         """Flush every provider in use; False if one did not finish in time. The program shuts them down."""
@@ -241,7 +241,7 @@ class GlobalProvidersExporter(ProviderExporter):
         return all(delivered)
 
 
-def _through(provider: Any) -> tuple[Exporter, Any]:
+def _span_exporter(provider: Any) -> tuple[Exporter, Any]:
     return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider), provider
 
 

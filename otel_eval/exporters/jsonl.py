@@ -29,9 +29,9 @@ with suppress(ImportError):  # Windows
 _BLOCK: Final = 65536
 OWNER_ONLY: Final = 0o600
 """Permissions of a file that is created: results may quote agents' inputs and outputs."""
-_TAIL: Final = 64 * 2**20
+_TAIL_BYTES: Final = 64 * 2**20
 _RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
-_BEGINNING: Final = b'{"trace_id":'
+_LINE_START: Final = b'{"trace_id":'
 
 
 class JsonLinesFile:
@@ -51,7 +51,7 @@ class JsonLinesFile:
     def __init__(self, path: str | os.PathLike[str], *, key: str = "", mode: int = OWNER_ONLY) -> None:
         self._lock = threading.Lock()  # guards _file: one thread may write while another one flushes
         renew_after_fork(self)
-        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key or self.usual_key, mode)
+        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _open_file(Path(path), key or self.usual_key, mode)
 
     def write(self, lines: bytes) -> None:
         """Write whole lines.
@@ -83,8 +83,8 @@ class JsonLinesFile:
         with self._lock:
             if self._file is None or not self._file.seekable():
                 return set()
-            start = max(0, _size(self._file) - _TAIL)
-            return {each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL))}
+            start = max(0, _size(self._file) - _TAIL_BYTES)
+            return {each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL_BYTES))}
 
     def close(self) -> None:
         """Close the file."""
@@ -101,20 +101,20 @@ def _append(file: io.RawIOBase, lines: bytes) -> None:
             rest = rest[file.write(rest) or 0 :]
     except OSError:
         with suppress(OSError):
-            _take_back(file, len(lines) - len(rest), lines)
+            _undo_append(file, len(lines) - len(rest), lines)
         raise
 
 
-def _take_back(file: io.RawIOBase, written: int, lines: bytes) -> None:
+def _undo_append(file: io.RawIOBase, written: int, lines: bytes) -> None:
     """Truncate the file by the part of the lines that was written, if it is at the end: other processes may append, too."""
     end = _size(file)
     if written and _read(file, end - written, written) == lines[:written]:
         file.truncate(end - written)
 
 
-def _opened(path: Path, key: str, mode: int) -> io.RawIOBase:
+def _open_file(path: Path, key: str, mode: int) -> io.RawIOBase:
     try:
-        file = open(path, "ab+", opener=partial(_created, mode))  # noqa: SIM115 - it stays open
+        file = open(path, "ab+", opener=partial(_create, mode))  # noqa: SIM115 - it stays open
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
@@ -143,7 +143,7 @@ def _locked(file: io.RawIOBase) -> Iterator[None]:
                 lock(file, LOCK_UN)
 
 
-def _created(mode: int, path: str, flags: int) -> int:
+def _create(mode: int, path: str, flags: int) -> int:
     """Open the file, which is created with these permissions if it does not exist, and return its descriptor."""
     try:
         handle = os.open(path, flags | os.O_EXCL, mode)
@@ -167,7 +167,7 @@ def _cut_torn_line(file: io.RawIOBase) -> None:
             keep = start + newline + 1
             break
         keep = start
-    if _read(file, keep, len(_BEGINNING)) == _BEGINNING:
+    if _read(file, keep, len(_LINE_START)) == _LINE_START:
         file.truncate(keep)
     else:
         _append(file, b"\n")
@@ -237,7 +237,7 @@ class JsonLinesExporter(Exporter):
         self._file.close()
 
 
-_OCCASION: Final = ("evaluated_at", "evaluator")  # results that differ in these alone are equal
+_IGNORED: Final = ("evaluated_at", "evaluator")  # results that differ in these alone are equal
 
 
 class ChangedLinesExporter(JsonLinesExporter):
@@ -283,7 +283,7 @@ def _digests_of(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _digest(row: Mapping[str, Any]) -> bytes:
-    compared = {key: value for key, value in row.items() if key not in _OCCASION}
+    compared = {key: value for key, value in row.items() if key not in _IGNORED}
     return blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=8).digest()
 
 

@@ -67,16 +67,16 @@ class KafkaTopicExporter(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Write the records of the batch, and wait until they are acknowledged."""
-        producer, failures = self._opened(), list[tuple[int, Any]]()
+        producer, failures = self._open_producer(), list[tuple[int, Any]]()
         for place, report in enumerate(batch):
             for key, value in self._records(report):
-                _produce(producer, self._topic, key, value, partial(_note, failures, place), self._timeout_s)
+                _produce(producer, self._topic, key, value, partial(_add_failure, failures, place), self._timeout_s)
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
             producer.flush(_LAST_S)
         return self._result(failures)
 
-    def _opened(self) -> Producer:
+    def _open_producer(self) -> Producer:
         """Return the producer; a forked child creates its own, because threads of librdkafka do not survive a fork."""
         if self._producer is None or self._process != os.getpid():
             from confluent_kafka import Producer  # deferred: the package is an extra
@@ -88,9 +88,9 @@ class KafkaTopicExporter(Exporter):
     def _result(self, failures: Sequence[tuple[int, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
             self._producer = None  # after a fatal error it accepts no more records
-        passing = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
-        if passing is not None:
-            return ExportResult.retryable(_reason(passing))
+        retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
+        if retryable is not None:
+            return ExportResult.retryable(_reason(retryable))
         if failures:
             return ExportResult.partial([place for place, _ in failures], _reason(failures[0][1]))
         return ExportResult.ok()
@@ -139,7 +139,7 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Cal
         done(error.args[0], None)
 
 
-def _note(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
+def _add_failure(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
     if error is not None:
         failures.append((place, error))
 

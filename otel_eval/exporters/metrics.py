@@ -26,7 +26,7 @@ _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
 _CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not chosen by senders
-_REMEMBERED_TRACES: Final = 64  # reports of one run follow one another, with at most revisions of other traces in between
+_CACHED_TRACES: Final = 64  # reports of one run follow one another, with at most revisions of other traces in between
 _LABELS: Final = (("pass", "scored"), ("fail", "scored"), ("not_evaluated", "skipped"), ("not_evaluated", "failed"))
 
 SDK_SETS: Final = 1800 // len(_LABELS)
@@ -48,17 +48,17 @@ class _LabelSets:
     def __init__(
         self, max_values: int, max_sets: int, over: Callable[[str], None], new: Callable[[dict[str, str]], None] = lambda _: None
     ) -> None:
-        self._max_sets, self._over, self._new = max_sets, over, new
+        self._max_sets, self._count_over_limit, self._new = max_sets, over, new
         self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(max_values))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
-        self._given: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
+        self._used: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
         self._lock = threading.Lock()  # guards the others: results and agents' first spans come on different threads
         renew_after_fork(self)
 
     def labels(self, **given: str) -> dict[str, str]:
         """Return the labels to use for the given ones; empty values are left out."""
         key = tuple(given.items())
-        found = self._given.get(key)
+        found = self._used.get(key)
         if found is None:
             with self._lock:
                 found = self._labels(key)
@@ -67,15 +67,15 @@ class _LabelSets:
     def _labels(self, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
         used = {key: self._known[key].name(names.sendable(value)) for key, value in given if value}
         if any(value == OTHER != dict(given)[key] for key, value in used.items()):
-            self._over("values")
-        elif len(self._given) < self._max_sets:
-            self._given[given] = used
-        one = tuple(used.items())
-        if one not in self._sets:
+            self._count_over_limit("values")
+        elif len(self._used) < self._max_sets:
+            self._used[given] = used
+        label_set = tuple(used.items())
+        if label_set not in self._sets:
             if len(self._sets) >= self._max_sets:
-                self._over("sets")
-                return {key: value if key in _CONFIGURED else OTHER for key, value in one}
-            self._sets.add(one)
+                self._count_over_limit("sets")
+                return {key: value if key in _CONFIGURED else OTHER for key, value in label_set}
+            self._sets.add(label_set)
             self._new(used)
         return used
 
@@ -108,11 +108,11 @@ class MetricsExporter(ProviderExporter):
         self._provider = meter_provider
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._of_results: Final = _LabelSets(max_values, max_sets, self._over, self._zero)
-        self._of_tools: Final = _LabelSets(max_values, max_sets, self._over)
-        self._of_errors: Final = _LabelSets(max_values, max_sets, self._over)
+        self._of_results: Final = _LabelSets(max_values, max_sets, self._count_over_limit, self._start_at_zero)
+        self._of_tools: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
+        self._of_errors: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
         # The calls of each trace that were counted: those of a run with two evaluations, or of nested runs, count once.
-        self._counted: Final = lru_cache(_REMEMBERED_TRACES)(lambda trace_id: set[Any]())
+        self._counted: Final = lru_cache(_CACHED_TRACES)(lambda trace_id: set[Any]())
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = meter.create_histogram(
             "otel_eval.score", "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
@@ -126,11 +126,11 @@ class MetricsExporter(ProviderExporter):
         self._errors = meter.create_counter("otel_eval.tool.errors", "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
 
-    def _over(self, limit: str) -> None:
+    def _count_over_limit(self, limit: str) -> None:
         self._counters.add("metrics.over_limit", limit=limit)
         self._warnings.say(limit, "%s: too many %s of labels; further ones are counted as %r", self.name, limit, OTHER)
 
-    def _zero(self, labels: dict[str, str]) -> None:
+    def _start_at_zero(self, labels: dict[str, str]) -> None:
         for label, outcome in _LABELS:
             self._count.add(0, labels | {names.SCORE_LABEL: label, names.OUTCOME: outcome})
 

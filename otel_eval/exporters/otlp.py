@@ -93,11 +93,11 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
     def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> sdk.MetricExportResult:
         """Send the metrics. SUCCESS also if the endpoint does not support them."""
         with suppress_instrumentation():
-            result = self._sent(encode_metrics(metrics_data).SerializeToString())
+            result = self._send(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
             self._outage.ended(0)
-            self._rejected(result)
+            self._count_rejected(result)
             return sdk.MetricExportResult.SUCCESS
         self.failures += 1
         self._counters.add("exports.failed", exporter=self.name)
@@ -108,13 +108,13 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
         return sdk.MetricExportResult.FAILURE
 
-    def _rejected(self, result: ExportResult) -> None:
+    def _count_rejected(self, result: ExportResult) -> None:
         if result.rejected:
             self._counters.add("exports.rejected", result.rejected, exporter=self.name)
             reason = result.reason or "no reason given"
             self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
 
-    def _sent(self, body: bytes) -> ExportResult:
+    def _send(self, body: bytes) -> ExportResult:
         """Send with retries for the endpoint's timeout, and return the result of the last attempt."""
         until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
         while True:

@@ -121,8 +121,8 @@ class MlflowExporter(AnnotationExporter):
         if not _is_absent(response):
             return response_result(response)
         source = {"source_type": "LLM_JUDGE" if score.by_judge else "CODE", "source_id": "otel_eval"}
-        made = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
-        return self._created(self.call("POST", path, {"assessment": assessment | made}), update)
+        fixed = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
+        return self._created(self.call("POST", path, {"assessment": assessment | fixed}), update)
 
     def _created(self, response: HttpResponse, update: Callable[[], HttpResponse]) -> ExportResult:
         if response.status == 500 and _EXISTS in response.content.lower():  # an earlier attempt has created it meanwhile
@@ -269,8 +269,8 @@ class LogfireExporter(AnnotationExporter):
         """Send a span for each score. A partial success counts as refused, so that the rejected scores are found by halving."""
         spans = ((each.report.trajectory, [_feedback_span(each)]) for each in scores)
         response = self.call("POST", "/v1/traces", request_of(spans))
-        if (taken := http_result(response)).rejected:
-            return ExportResult("permanent", taken.reason or "a span was rejected")
+        if (result := http_result(response)).rejected:
+            return ExportResult("permanent", result.reason or "a span was rejected")
         return response_result(response)
 
 

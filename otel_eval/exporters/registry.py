@@ -31,15 +31,15 @@ def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
         paths = " and ".join(sorted(each.value for each in found))
         raise ConfigError(f"two packages register it, {paths}; remove one" if found else "no installed package registers it")
     try:
-        made = found[0].load()
+        loaded = found[0].load()
     except (Exception, SystemExit) as error:
         raise ConfigError(f"cannot be loaded ({describe_import_error(error)}); repair or remove its package") from error
-    if not (inspect.isclass(made) and issubclass(made, Exporter)):
+    if not (inspect.isclass(loaded) and issubclass(loaded, Exporter)):
         raise ConfigError(
             f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter; repair its package"
         )
-    if problems := wrong_parameters(made, options or {}):
+    if problems := wrong_parameters(loaded, options or {}):
         raise ConfigError(*problems)
-    exporter: Exporter = instance_of(made, options or {}, "refused its options")
+    exporter: Exporter = instance_of(loaded, options or {}, "refused its options")
     exporter.name = name
     return exporter

@@ -58,17 +58,17 @@ def _finite(value: Any) -> Any:
 
 def _encoder(item: str, key: str) -> Callable[[Any], str]:
     """Return an encoder to strict JSON with these separators; NaN and infinite numbers become null."""
-    plain = json.JSONEncoder(
+    encode_python = json.JSONEncoder(
         ensure_ascii=False, allow_nan=False, default=str, check_circular=False, separators=(item, key)
     ).encode
     # `encode` creates a new C encoder for each value, which costs as much as using it for a short one.
-    made = c_make_encoder and c_make_encoder(None, str, encode_basestring, None, key, item, False, False, False)
+    encode_c = c_make_encoder and c_make_encoder(None, str, encode_basestring, None, key, item, False, False, False)
 
     def encode(value: Any) -> str:
         try:
-            return "".join(made(value, 0)) if made else plain(value)
+            return "".join(encode_c(value, 0)) if encode_c else encode_python(value)
         except ValueError:
-            return plain(_finite(value))
+            return encode_python(_finite(value))
 
     return encode
 

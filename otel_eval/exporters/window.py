@@ -55,7 +55,7 @@ class RunResult:
     revision: int = 0
 
     @property
-    def says_something(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether the result has a value, passed or a label, so that it is counted."""
         return (self.value, self.passed, self.label) != (None, None, None)
 
@@ -89,7 +89,7 @@ class ResultWindow:
         """
         now = self._expire(now)
         earlier = self._entries[run][1].revision if run in self._entries else 0
-        if earlier > result.revision or not (result.revision or result.says_something):
+        if earlier > result.revision or not (result.revision or result.is_counted):
             return
         self._entries[run] = now, result
         self._entries.move_to_end(run)
@@ -99,7 +99,7 @@ class ResultWindow:
     def state(self, now: float) -> State:
         """Compute the aggregates of the window."""
         self._expire(now)
-        entries = [each for _, each in self._entries.values() if each.says_something]
+        entries = [each for _, each in self._entries.values() if each.is_counted]
         values = sorted(each.value for each in entries if each.value is not None)
         passes = [each.passed for each in entries if each.passed is not None]
         labels = distribution(each.label for each in entries if each.label is not None)
@@ -131,7 +131,7 @@ class WindowLimits:
     fewer: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
-    def on(self) -> bool:
+    def enabled(self) -> bool:
         """Whether windows hold results at all."""
         return self.time_s > 0 and self.results > 0
 
@@ -168,7 +168,7 @@ class WindowGauges:
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], BoundedNames] = {}
-        self._seen: list[tuple[dict[str, str], State]] = []  # of each window, its labels
+        self._states: list[tuple[dict[str, str], State]] = []  # of each window, its labels
 
     def add(self, report: Report) -> None:
         """Add the results of a report; those of a revision replace the earlier ones of the run."""
@@ -185,12 +185,12 @@ class WindowGauges:
             window = self._windows[key] = self._limits.window(result.evaluation, result.scorer)
         return window
 
-    def _look(self) -> None:
+    def _update_states(self) -> None:
         """Store the aggregates of all windows, for the gauges."""
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
-            self._seen = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
+            self._states = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
 
     def _named(self, key: tuple[str, str, str], state: State) -> State:
         """Return the state with counts of the labels that are reported by name, and one of all others."""
@@ -205,8 +205,8 @@ class WindowGauges:
         def observe(_: Any) -> list[Observation]:
             # The first gauge computes the aggregates; the others, called after it in a collection, report the same instant.
             if name == next(iter(_GAUGES)):
-                self._look()
-            seen = [(labels | more, value) for labels, state in self._seen for value, more in points(state)]
+                self._update_states()
+            seen = [(labels | more, value) for labels, state in self._states for value, more in points(state)]
             return [Observation(value, labels) for labels, value in seen if value is not None]
 
         return observe
@@ -249,7 +249,7 @@ def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None
     A provider calls only the first callback of a gauge, so all users of one provider share the windows, with the limits
     of the first.
     """
-    if limits is None or not limits.on:
+    if limits is None or not limits.enabled:
         return None
     gauges = _OF_PROVIDERS.get(provider)
     if gauges is None:

@@ -573,7 +573,7 @@ def test_what_is_deferred_is_tried_again_soon_only_when_time_is_short():
 
 def test_what_was_delivered_after_waiting_leaves_room_for_others(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):
     """The number of results that wait is limited, not of those that ever waited."""
-    monkeypatch.setattr("otel_eval.exporters.annotations._MOST_WAITING", 1)
+    monkeypatch.setattr("otel_eval.exporters.annotations._MAX_WAITING", 1)
     with exporting(made(mlflow)) as (queue, counters):
         for number in range(3):
             mlflow.traces = set()

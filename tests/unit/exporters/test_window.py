@@ -105,4 +105,4 @@ def test_a_result_is_gone_at_the_moment_it_is_too_old():
 @pytest.mark.parametrize(("time_s", "results", "on"), [(3600.0, 10, True), (0.0, 10, False), (3600.0, 0, False)])
 def test_no_room_is_no_window(time_s: float, results: int, on: bool):
     """0 for either turns it off."""
-    assert WindowLimits(time_s, results).on is on
+    assert WindowLimits(time_s, results).enabled is on
