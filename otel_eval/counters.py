@@ -162,7 +162,7 @@ _STALLED_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """The progress of evaluation at an instant.
+    """Whether evaluation makes progress, for `/readyz` and `/status`.
 
     Attributes:
         state: `stalled` if work is due and nothing was finished for a minute; `paused` if evaluation waits for exporters or
@@ -212,7 +212,7 @@ class Progress:
         return 0.0 if self._progress_at is None else max(0.0, self._clock() - self._progress_at)
 
     def state(self, paused: str, is_due: Callable[[], bool]) -> ProgressState:
-        """The progress now.
+        """Whether evaluation makes progress now.
 
         Args:
             paused: why the end of the last evaluation waits, or "".

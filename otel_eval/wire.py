@@ -1,4 +1,4 @@
-"""The wire format of protobuf: varints, and the fields that a message consists of.
+"""Varints and length-delimited fields, of which all protobuf messages consist.
 
 Source: protobuf.dev/programming-guides/encoding.
 """

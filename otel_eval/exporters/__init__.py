@@ -1,7 +1,7 @@
-"""Exporters of results: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, Kafka, products, plug-ins.
+"""Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, exporters of other packages.
 
-All of them are subclasses of `Exporter`, which exports batches of reports and returns the outcome. No exporter is imported
-before it is used, because OTLP imports gRPC.
+Every exporter is a subclass of `Exporter`: `export` takes a batch of reports and returns which of them were exported. No exporter
+is loaded before it is used, because OTLP loads gRPC.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Exporter(ABC):
         """Called after a restart with a report of a revision above 0 from an earlier process, whether it was exported or not."""
 
     def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
-        """Called after a restart with the reports of an earlier process that are exported now and may have been exported before.
+        """Called after a restart with reports of an earlier process, which are exported next and may have been exported before.
 
-        None: the journal was damaged, so that any result may be exported again.
+        None means that the journal was damaged: then any result may have been exported before.
         """
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
-        """Prepare for results of these scorers on runs of the agent in the service; for exporters that count results."""
+        """Announce results of these scorers for runs of the agent, so that exporters with counters can start them at 0."""
 
     def counts(self) -> Mapping[str, int]:
         """The current values of gauges for `/status`, as `name{label=value}`."""

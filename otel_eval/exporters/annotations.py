@@ -1,7 +1,7 @@
-"""The base class of exporters that put scores on the traces of a product, through its HTTP API.
+"""The base of the exporters that send scores to the HTTP API of a product.
 
-The exporter of a product encodes scores as requests and interprets the responses. The base class selects and checks results,
-halves requests that are refused, and keeps older revisions from replacing newer ones.
+A product's exporter builds the requests and interprets the responses. The base selects and checks the results, halves batches
+that are refused, and never replaces a newer revision by an older one.
 """
 
 from __future__ import annotations

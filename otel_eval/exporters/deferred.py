@@ -84,7 +84,7 @@ def results_of(reports: Sequence[Report]) -> int:
 
 
 def refusals_of(result: ExportResult, reports: Sequence[Report]) -> list[tuple[str, Sequence[Report]]]:
-    """The parts of a batch that were refused permanently in a partial success, by reason."""
+    """The reports of an accepted batch that were refused, grouped by reason."""
     by_reason: dict[str, list[Place]] = {}
     for place in result.failed:
         by_reason.setdefault(result.reasons.get(place, result.reason), []).append(place)

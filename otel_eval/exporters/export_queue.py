@@ -262,7 +262,7 @@ class ExportQueue(Exporter):
     def _write_dead_letters(self, result: ExportResult, reason: str, reports: Sequence[Report], number: int) -> bool:
         """Write refused results to the file, or the whole batch if only the number of refused ones is known; False on failure."""
         reason = reason or "partial success"
-        if result.status != "unsupported":  # `Attempts` logs that once
+        if result.status != "unsupported":  # that is logged when it begins
             self._warnings.say("refused", "%d results were refused by %s permanently (%s)", number, self.name, reason)
         if self._dead is None:
             self._counters.add("results.dropped", number, exporter=self.name)
