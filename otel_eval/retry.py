@@ -1,4 +1,4 @@
-"""Retries for the requests that otel-eval sends: what responses mean, how long to wait, and no spans of these requests.
+"""Retries of the requests that otel-eval sends: what responses mean and how long to wait; and no spans for these requests.
 
 The meaning of responses follows OTLP where OTLP does not lose results; `docs/reference/delivery.md` lists every response.
 Source: opentelemetry-proto docs/specification.md, "Failures".

@@ -65,7 +65,7 @@ def _real(provider: Any) -> Any:
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether a provider (or a pipeline of processors) is known to be shut down, or every processor of it.
+    """Whether a provider (or a pipeline of processors), or every processor in it, is known to be shut down.
 
     The SDK has no public method for this, and silently drops what is emitted afterwards. If its private flags are not found,
     the result is False.
