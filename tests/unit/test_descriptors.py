@@ -1,4 +1,4 @@
-"""How many connections the limit of open files allows, and the descriptors that are kept in reserve."""
+"""How many connections the limit of open files has room for, and the descriptors that are held in reserve."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_exhausted_process_waits_before_it_accepts_again(number: int, waits: 
     assert (time.monotonic() - began >= 0.1) == waits
 
 
-def test_a_spare_descriptor_is_closed_for_a_connection() -> None:
+def test_spare_descriptors_make_room() -> None:
     """Each is given for one connection, and taken back when there are descriptors again."""
     before = len(os.listdir("/proc/self/fd"))
     spare = Spare()
