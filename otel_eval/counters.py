@@ -16,9 +16,9 @@ _T = TypeVar("_T")
 _log = logging.getLogger("otel_eval")
 
 Counts = Callable[[], Mapping[str, Any]]
-"""Gives what all parts counted, by name: a number, or a number for each transport."""
+"""Returns the counts of all parts by name: a number, or a number for each transport."""
 OTHER: Final = "other"
-_LONGEST_NAME: Final = 200  # characters: an agent may be called anything, a megabyte too
+_LONGEST_NAME: Final = 200  # characters: senders choose agents' names, which may be megabytes long
 _GREATEST: Final = frozenset({"oldest_trace_s", "evaluating_s", "exports.unsupported", "forward.unsupported"})
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 
@@ -37,7 +37,7 @@ class Counters:
             self._counts[name, tuple(sorted(labels.items()))] += amount
 
     def get(self, name: str, **labels: str) -> int:
-        """The count of `name` over all labels that agree with these."""
+        """The sum of the counts of `name` whose labels include these."""
         with self._lock:
             rows = list(self._counts.items())
         return sum(count for (counted, own), count in rows if counted == name and labels.items() <= dict(own).items())
@@ -50,10 +50,10 @@ class Counters:
 
 
 def in_each_child(holder: _T, act: Callable[[_T], object]) -> None:
-    """Do something with `holder` in every child process that is forked while it lives."""
+    """Call `act` with `holder` in every child process that is forked while `holder` is alive."""
     if hasattr(os, "register_at_fork"):
-        held = weakref.ref(holder)  # callbacks cannot be taken back, so they hold nothing that would keep the object forever
-        os.register_at_fork(after_in_child=lambda: act(alive) if (alive := held()) is not None else None)
+        reference = weakref.ref(holder)  # callbacks cannot be unregistered, so they must not keep the object alive
+        os.register_at_fork(after_in_child=lambda: act(target) if (target := reference()) is not None else None)
 
 
 def renew_after_fork(holder: Any) -> None:
@@ -62,7 +62,7 @@ def renew_after_fork(holder: Any) -> None:
 
 
 def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sums, by transport where there are several; of ages, and of what is the same for all, the greatest."""
+    """Merge the counts of several processes: their sums, by transport where there are several; the greatest of ages and flags."""
     total: dict[str, Any] = {}
     for counts in several:
         for key, value in counts.items():
@@ -87,7 +87,7 @@ def named_count(name: str, labels: Mapping[str, str]) -> str:
 
 
 class BoundedNames:
-    """The first `limit` names as they are, though not longer than 200 characters; further ones are "other"."""
+    """Limits the number of names: the first `limit` names stay, cut to 200 characters; further ones become "other"."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -109,29 +109,29 @@ _EVERY_S: Final = 60.0
 
 
 class Warnings:
-    """One line per subject, at most once a minute."""
+    """Logs at most one warning a minute for each subject."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def say(self, subject: str, message: str, *args: Any) -> bool:
-        """Log the warning unless one of this subject was logged lately; whether it was logged."""
+        """Log the warning unless one of this subject was logged in the last minute; return whether it was logged."""
         now = time.monotonic()
-        is_due = now - self._said.get(subject, float("-inf")) >= _EVERY_S
+        is_due = now - self._logged_at.get(subject, float("-inf")) >= _EVERY_S
         if is_due:
-            self._said[subject] = now
+            self._logged_at[subject] = now
             _log.warning(message, *args)
         return is_due
 
     def once(self, subject: str, message: str, *args: Any) -> None:
         """Log the warning unless one of this subject was ever logged."""
-        if subject not in self._said:
-            self._said[subject] = float("inf")
+        if subject not in self._logged_at:
+            self._logged_at[subject] = float("inf")
             _log.warning(message, *args)
 
 
 class Outage:
-    """Whether an exporter fails now; logs one line when it works again.
+    """Tracks whether an exporter fails now; logs one line when it works again.
 
     Counts `exports.outages` and `exports.recovered` by exporter. May be called from any thread.
 
@@ -144,13 +144,13 @@ class Outage:
         self._since: float | None = None
 
     def began(self) -> None:
-        """An export failed."""
+        """Record that an export failed."""
         if self._since is None:
             self._since = time.monotonic()
             self._counters.add("exports.outages", exporter=self._name)
 
-    def over(self, queued: int) -> None:
-        """An export was accepted; `queued` items are left."""
+    def ended(self, queued: int) -> None:
+        """Record that an export was accepted; `queued` items are left in the queue."""
         since, self._since = self._since, None
         if since is not None:
             self._counters.add("exports.recovered", exporter=self._name)
@@ -190,18 +190,18 @@ class Progress:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
-        self._moved_at: float | None = None  # None: evaluation has not begun
+        self._progress_at: float | None = None  # None: evaluation has not begun
         self._trace_id: bytes | None = None
         self._paused = ""
         self.stalled_after_s = _STALLED_S
 
     def began(self, trace_id: bytes) -> None:
-        """The evaluation of a trace begins."""
-        self._moved_at, self._trace_id, self._paused = self._clock(), trace_id, ""
+        """Record that the evaluation of a trace begins."""
+        self._progress_at, self._trace_id, self._paused = self._clock(), trace_id, ""
 
     def moved(self, paused: str = "") -> None:
-        """An evaluation ended, or none is due; `paused`: why none may begin."""
-        self._moved_at, self._trace_id, self._paused = self._clock(), None, paused
+        """Record that an evaluation ended, or that none is due; `paused`: why none may begin."""
+        self._progress_at, self._trace_id, self._paused = self._clock(), None, paused
 
     @property
     def evaluating_s(self) -> float:
@@ -209,14 +209,14 @@ class Progress:
         return self._for_s() if self._trace_id is not None else 0.0
 
     def _for_s(self) -> float:
-        return 0.0 if self._moved_at is None else max(0.0, self._clock() - self._moved_at)
+        return 0.0 if self._progress_at is None else max(0.0, self._clock() - self._progress_at)
 
     def state(self, paused: str, is_due: Callable[[], bool]) -> ProgressState:
         """Whether evaluation makes progress now.
 
         Args:
             paused: why the end of the last evaluation waits, or "".
-            is_due: whether traces are due; asked only if nothing moved for long.
+            is_due: whether traces are due; called only if there was no progress for `stalled_after_s`.
         """
         for_s, trace_id, paused = self._for_s(), self._trace_id, paused or self._paused
         shown = "" if trace_id is None else trace_id.hex()

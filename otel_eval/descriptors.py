@@ -1,4 +1,4 @@
-"""File descriptors of a server process: their limit, the connections it has room for, and what to do when none is left."""
+"""File descriptors of a server process: their limit, how many connections it allows, and how to accept when none is left."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ T = TypeVar("T")
 _log = logging.getLogger("otel_eval")
 
 _MOST: Final = 65_536
-"""The soft limit asked for, far above what our connections take: a child process that closes all it might have inherited
-counts up to the limit, which may be a billion."""
+"""The highest soft limit that is set, far above what our connections take. The hard limit may be a billion, and child processes
+that close all descriptors they might have inherited count up to the limit."""
 _RESERVE: Final = 128
-"""Descriptors that connections of clients never take: pages for the operator (16), journal, files, exporters, judges."""
-_RESERVED_SHARE: Final = 4  # a quarter of a limit that is lower than that
-_LEAST: Final = 4  # connections of each kind that are let in however low the limit is
+"""Descriptors that are not used for connections of clients: admin server (16), journal, files, exporters, judges."""
+_RESERVED_SHARE: Final = 4  # at most a quarter of the limit is reserved
+_LEAST: Final = 4  # connections of each kind that are accepted, however low the limit is
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_PAUSE_S: Final = 0.1
+_BACKOFF_S: Final = 0.1
 _SPARE: Final = 4
-_NO_ROOM: Final = (
+_TOO_FEW_FILES: Final = (
     "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)"
 )
 
 
 class Connections(NamedTuple):
-    """How many of each kind may be open at once."""
+    """How many connections of each kind may be open at once."""
 
     grpc: int
     http: int
 
 
 def soft_limit() -> int | None:
-    """How many files this process may have open; None: any number, or the system has no such limit."""
+    """The number of files that this process may have open; None if it is not limited."""
     if resource is None:
         return None
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -49,7 +49,7 @@ def soft_limit() -> int | None:
 
 
 def raise_limit() -> int | None:
-    """Raise the soft limit of open files to the hard one, at most 65536; the limit, or None where there is none.
+    """Raise the soft limit of open files to the hard one, at most 65536; return the limit, or None if there is none.
 
     Many systems start processes with 1024 because of programs that use `select`; this one does not.
     """
@@ -69,20 +69,20 @@ def raise_limit() -> int | None:
 
 
 def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) -> Connections:
-    """As many connections as wanted, or as the limit of open files has room for beside the reserve; fewer are logged.
+    """Return the wanted connections, or those that the limit of open files allows beside the reserve, which is logged.
 
     Args:
-        limit: of open files; None: there is none.
+        limit: the limit of open files; None: there is none.
         per_http: descriptors that an HTTP connection takes.
     """
     need = wanted.grpc + wanted.http * per_http
     if limit is None or limit - _RESERVE >= need:
         return wanted
     # With a very low limit a reserve of fixed size would leave no connection at all.
-    room = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
-    found = Connections(*(max(_LEAST, each * room // need) for each in wanted))
-    _log.warning(_NO_ROOM, limit, *found, *wanted, need + _RESERVE)
-    return found
+    available = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
+    allowed = Connections(*(max(_LEAST, each * available // need) for each in wanted))
+    _log.warning(_TOO_FEW_FILES, limit, *allowed, *wanted, need + _RESERVE)
+    return allowed
 
 
 def accept(accepting: Callable[[], T]) -> T:
@@ -94,7 +94,7 @@ def accept(accepting: Callable[[], T]) -> T:
         return accepting()
     except OSError as error:
         if error.errno in _EXHAUSTED:
-            time.sleep(_PAUSE_S)
+            time.sleep(_BACKOFF_S)
         raise
 
 
@@ -102,18 +102,18 @@ class Spare:
     """Descriptors held open so that connections can be accepted when the process has no other left."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards _held
-        self._held: list[int] = []
+        self._lock = threading.Lock()  # guards _descriptors
+        self._descriptors: list[int] = []
         self.refill()
 
     def refill(self) -> None:
-        """Hold as many as there should be, as far as the process has them; when a connection has been closed."""
+        """Open spare descriptors up to their number, if the limit allows it. To be called when a connection was closed."""
         with self._lock, suppress(OSError):
-            while len(self._held) < _SPARE:
-                self._held.append(os.open(os.devnull, os.O_RDONLY))
+            while len(self._descriptors) < _SPARE:
+                self._descriptors.append(os.open(os.devnull, os.O_RDONLY))
 
     def accept(self, accepting: Callable[[], T]) -> T:
-        """Accept a connection, in the place of a spare descriptor if no other is left."""
+        """Accept a connection; if no descriptor is left, close a spare one for it."""
         while True:
             try:
                 return accepting()
@@ -123,12 +123,12 @@ class Spare:
 
     def _release(self) -> bool:
         with self._lock:
-            if self._held:
-                os.close(self._held.pop())
+            if self._descriptors:
+                os.close(self._descriptors.pop())
                 return True
             return False
 
     def close(self) -> None:
-        """Hold none."""
+        """Close all spare descriptors."""
         while self._release():
             pass

@@ -1,4 +1,4 @@
-"""Requests of our own: what a response means, when to try again, and how they stay out of the traces that are evaluated.
+"""Retries of the requests that otel-eval sends: what responses mean and how long to wait; and no spans for these requests.
 
 The meaning of responses follows OTLP where OTLP does not lose results; `docs/reference/delivery.md` lists every response.
 Source: opentelemetry-proto docs/specification.md, "Failures".
@@ -24,14 +24,14 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Waits in seconds.
+    """How long to wait between attempts, in seconds.
 
     Attributes:
-        first_s, factor, longest_s: before the second attempt, how much longer each further wait is, and the longest.
+        first_s, factor, longest_s: the wait before the second attempt, by which factor each further wait is longer, the longest.
         most_s: the longest wait that an endpoint may ask for.
-        last_s: between attempts while the process ends.
-        recheck_s: between attempts to export a signal that the endpoint does not support.
-        clock: in seconds, for `recheck_s`.
+        last_s: the wait between attempts while the process shuts down.
+        recheck_s: the time between attempts to export a signal that the endpoint does not support.
+        clock: monotonic seconds, for `recheck_s`.
     """
 
     first_s: float = 0.5
@@ -43,15 +43,15 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
 
 
-_CHANCE: Final = random.SystemRandom()  # the random numbers of the program that is observed stay as they are
+_RANDOM: Final = random.SystemRandom()  # a generator of our own: the state of the host program's must not change
 
 
 def delays(policy: RetryPolicy) -> Iterator[float]:
-    """The waits in seconds between attempts, each longer than the one before until the longest, without end."""
+    """Yield the waits between attempts in seconds, without end: exponential backoff up to `longest_s`, with jitter."""
     delay_s = policy.first_s
     while True:
-        # Jitter: several clients that lost one endpoint must not return at the same instant.
-        yield delay_s * _CHANCE.uniform(0.5, 1.5)
+        # Jitter: clients that lost the same endpoint must not return at the same instant.
+        yield delay_s * _RANDOM.uniform(0.5, 1.5)
         delay_s = min(policy.longest_s, delay_s * policy.factor)
 
 
@@ -68,31 +68,36 @@ class Backoff:
         self._delays: Final = delays(policy)
 
     def wait(self, at_least_s: float = 0.0, at_most_s: float = inf) -> None:
-        """Wait before the next attempt: as long as the endpoint asks for, but no longer than `at_most_s`."""
+        """Wait before the next attempt; while the process shuts down, for `RetryPolicy.last_s` only.
+
+        Args:
+            at_least_s: the wait that the endpoint asks for; no more than `RetryPolicy.most_s` of it counts.
+            at_most_s: the longest wait.
+        """
         policy = self._policy
         if self._stopping.is_set():
             time.sleep(policy.last_s)
             return
-        # The next wait does not grow from what the endpoint asked for: that is about this one response.
+        # What the endpoint asks for is about this response only and does not make the following waits longer.
         delay_s = max(min(at_least_s, policy.most_s), next(self._delays))
         self._stopping.wait(min(delay_s, at_most_s))
 
 
 Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "missing", "unsupported", "permanent"]
-"""What a response means by itself. `Attempts` reduces it to ok, retryable, permanent or unsupported.
+"""The meaning of a response by itself. `Attempts` reduces it to ok, retryable, permanent or unsupported.
 
 `server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the credentials were refused.
 `not_found`, `unsupported`: the endpoint may lack the signal, or a proxy in front of it may lack the endpoint for a while.
-`missing`: the endpoint lacks what the data belongs to; the exporter defers it.
+`missing`: the endpoint does not have the trace or run that a score belongs to yet; the exporter defers the score.
 """
 
 _LACKS_THE_SIGNAL: Final = frozenset({"not_found", "unsupported"})
-# What forwarding with storage retries without end: an operator can repair credentials and routes, and the data is on disk.
+# Retried without end if the data is kept (`Attempts`, `keeps`): an operator can repair credentials and routes.
 _REPAIRABLE: Final = frozenset({"denied", "not_found"})
 
 
 Place = int | tuple[int, int]
-"""A report by its place in the batch, or one result of it by its place in the report."""
+"""The index of a report in its batch, or (index of the report, index of the result) for one result of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +105,16 @@ class ExportResult:
     """The outcome of one attempt to export.
 
     Attributes:
-        status: what it means for the data that was sent. `ok` may be a partial success. `accepted`: the exporter has taken the
-            data and counts the outcomes itself.
-        reason: in a word; of a partial success the endpoint's own reason, on one line of at most 200 characters.
+        status: what it means for the data that was sent. `ok` may be a partial success. `accepted`: the exporter has accepted
+            the data and counts the outcomes itself.
+        reason: a short text for log lines; for a partial success the endpoint's message, one line of at most 200 characters.
         after_s: seconds that the endpoint asks to wait before the next attempt.
-        rejected: of a partial success, the number of results that were rejected, where it is not known which.
-        failed: of a partial success, the places in the batch of what was refused permanently.
-        deferred: of a partial success, the places of what is to be exported later, apart from what follows.
-        reasons: why, by place, where it is not `reason`.
+        rejected: in a partial success, the number of results that were rejected, if it is not known which.
+        failed: in a partial success, the places of the reports and results that were refused permanently.
+        deferred: in a partial success, the places of those to retry later, while the queue goes on.
+        reasons: the reason by place, where it differs from `reason`.
         not_sent: how many results were left out on purpose, by reason.
-        concerns_all: whether the response is about the sender, so that a part of the data would be refused as well.
+        concerns_all: whether the response is about the sender (credentials), so that a smaller batch would be refused, too.
     """
 
     status: Status
@@ -134,35 +139,35 @@ class ExportResult:
 
     @classmethod
     def permanent(cls, reason: str) -> ExportResult:
-        """The batch cannot be exported. Halves of it are tried, down to the reports that cannot."""
+        """The batch was refused permanently. It is halved and sent again until the reports that are refused are found."""
         return cls("permanent", reason)
 
     @classmethod
     def partial(cls, failed: Iterable[int], reason: str = "") -> ExportResult:
-        """Everything was exported but the reports at these places in the batch, which were refused permanently."""
+        """Everything was exported except the reports at these places in the batch, which were refused permanently."""
         return cls("ok", reason, failed=tuple(sorted(set(failed))))
 
     @classmethod
     def unsupported(cls, reason: str) -> ExportResult:
-        """The destination does not take results; one batch is tried again in a while."""
+        """The destination does not support results; one report is tried again every `RetryPolicy.recheck_s` seconds."""
         return cls("unsupported", reason)
 
 
 def retry_after_s(header: str) -> float | None:
-    """The wait that the header `Retry-After` asks for, as seconds or as a date; None if it cannot be read.
+    """The wait in seconds that the header `Retry-After` asks for, as a number or as a date; None if the header is invalid.
 
     >>> retry_after_s("1.5"), retry_after_s("soon")
     (1.5, None)
     """
     try:
-        # RFC 9110, 10.2.3: seconds or an HTTP date. Fractions of a second are no part of it, and some endpoints send them.
+        # RFC 9110, 10.2.3: seconds or an HTTP date. It does not allow fractions of a second, but some endpoints send them.
         return max(0.0, float(header) if header[:1].isdigit() else parsedate_to_datetime(header).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
 
 
 def reason_of(error: BaseException) -> str:
-    """Why an attempt failed, for log lines: the system's words, else the error's type. Its message may quote content."""
+    """Why an attempt failed, for log lines: the text of a system error, else the error's type. Its message may quote content."""
     if isinstance(error, TimeoutError):
         return "timed out"
     text = error.strerror if isinstance(error, OSError) else None
@@ -170,14 +175,14 @@ def reason_of(error: BaseException) -> str:
 
 
 class AcceptedBefore(Protocol):
-    """What endpoints have accepted in earlier processes, by a key for endpoint and signal."""
+    """Records which signals endpoints accepted, beyond restarts, by a key of endpoint and signal."""
 
     def has(self, key: str) -> bool:
         """Whether the signal was accepted."""
         ...
 
     def add(self, key: str) -> None:
-        """It was."""
+        """Record that the signal was accepted."""
         ...
 
 
@@ -185,22 +190,22 @@ _log = logging.getLogger("otel_eval")
 
 
 class Attempts:
-    """Makes attempts to send, and none while the endpoint does not support the signal, but for one in a while.
+    """Makes attempts to send; only one every `RetryPolicy.recheck_s` seconds while the endpoint does not support the signal.
 
-    An endpoint that accepted the signal before still supports it: a 404 is an outage. One that never did is marked as not
-    supporting the signal at the first such response, until it accepts.
+    If the endpoint accepted the signal before, a 404 is an outage. If it never did, the first 404 (or 405, 501, UNIMPLEMENTED)
+    marks the signal as unsupported until the endpoint accepts it.
 
     Args:
-        name: of the exporter, and after the last dot what it exports.
+        name: the exporter's name; what follows the last dot is the signal.
         retry: how long to wait between attempts.
         refusals: what happens to data of a signal that the endpoint does not support, for the log.
-        forwards: what is sent are requests of agents, for which OTLP's own list of retryable responses holds.
-        keeps: what is sent is on disk until it was delivered.
-        key: for this endpoint and signal in `before`; "" for one that is not remembered there.
-        before: what was accepted in earlier processes; None: only this process counts.
+        forwards: whether requests of agents are forwarded, to which OTLP's own list of retryable responses applies.
+        keeps: whether data is kept while the endpoint refuses credentials or path (401, 403, 404), instead of being refused.
+        key: the key of this endpoint and signal in `before`; "": it is not recorded there.
+        before: the signals accepted in earlier processes; None: only this process counts.
 
     Attributes:
-        unsupported: the response because of which the signal counts as not supported; "" if it does not.
+        unsupported: the reason of the response that marked the signal as unsupported; "" if it is supported.
     """
 
     def __init__(
@@ -224,15 +229,15 @@ class Attempts:
 
     @property
     def allowed(self) -> bool:
-        """Whether the next one is made now: always, but for one in `recheck_s` while the signal is not supported."""
+        """Whether an attempt is due: always, except that an unsupported signal is tried every `recheck_s` seconds only."""
         return not self.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
 
     def make(self, send: Callable[[], ExportResult]) -> ExportResult:
-        """Make an attempt, if one is due. The result is ok, retryable, permanent or unsupported."""
+        """Make an attempt, if one is due. The result is ok, accepted, retryable, permanent or unsupported."""
         before = self.unsupported
         if not self.allowed:
             return ExportResult("unsupported", before)
-        result = self._resolved(send())
+        result = self._resolve(send())
         self._attempted = self._retry.clock()
         if before and not self.unsupported:
             _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
@@ -243,8 +248,8 @@ class Attempts:
             )
         return result
 
-    def _resolved(self, result: ExportResult) -> ExportResult:
-        """The result with one of these four statuses; and remember what it shows of the endpoint."""
+    def _resolve(self, result: ExportResult) -> ExportResult:
+        """Return the result with its final status, and record whether the endpoint supports the signal."""
         if result.status == "ok":
             if not self._accepted and self._before is not None:
                 self._before.add(self._key)
@@ -258,7 +263,7 @@ class Attempts:
     def _meaning(self, status: Status) -> Status:
         if status in _REPAIRABLE and self._keeps:
             return "retryable"
-        # A proxy answers 404 for an endpoint that restarts; one that never accepted the signal more likely lacks it.
+        # A proxy responds 404 while its endpoint restarts; an endpoint that never accepted the signal more likely lacks it.
         if status in _LACKS_THE_SIGNAL:
             return "retryable" if self._accepted else "unsupported"
         if status == "server_error":
@@ -270,8 +275,8 @@ class Attempts:
         return Backoff(self._retry, stopping)
 
 
-# Instrumentations look for one of these keys of the context. The API keeps its own private and makes them unique at import, so
-# they are read from it, with the plain names for versions that do not have them.
+# Instrumentations look for one of these keys in the context. The API's keys are private and made unique at import, so they are
+# read from the API; the plain names are for versions that do not have them.
 _SUPPRESS = (
     "suppress_instrumentation",
     getattr(api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation"),
@@ -283,7 +288,7 @@ _UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=Trac
 
 @contextmanager
 def suppress_instrumentation() -> Iterator[None]:
-    """Within this context no instrumentation creates spans, as OpenTelemetry's own exporters do it."""
+    """Keep instrumentations from creating spans within this context, as OpenTelemetry's own exporters do."""
     context = api.get_current()
     for key in _SUPPRESS:
         context = set_value(key, True, context)
@@ -296,7 +301,7 @@ def suppress_instrumentation() -> Iterator[None]:
 
 @contextmanager
 def suppress_tracing() -> Iterator[None]:
-    """As `suppress_instrumentation`; spans that code creates itself get an unsampled parent, so that they are not recorded."""
+    """Suppress instrumentation, and give spans that code creates itself an unsampled parent, so that they are not recorded."""
     token = attach(set_span_in_context(_UNSAMPLED))
     try:
         with suppress_instrumentation():

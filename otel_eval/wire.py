@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
-# Tag and length of a field, by its number and size: of nearly all fields that are written.
+# Tag and length of a length-delimited field, by its number and size. Nearly all fields that are written are in this table.
 _HEADS: Final = tuple(tuple(bytes((number << 3 | 2, size)) for size in range(0x80)) for number in range(0x10))
 MASK64: Final = (1 << 64) - 1
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
-_FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # bytes by the kind of the field; of groups only the tags of beginning and end
+_FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # content in bytes by wire type; the start and end tags of a group have none
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
-    """The number at `at` and the place behind it. More than 64 bits are possible, since the tenth byte is not cut.
+    """Decode the varint at `at`; return it and the position after it. It may have more than 64 bits: the tenth byte is not cut.
 
     Raises:
         ValueError: it has more than ten bytes. Without that limit the time is quadratic in the length of the number.
@@ -33,7 +33,7 @@ def read_varint(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def varint(number: int) -> bytes:
-    """A number of at least 0, seven bits a byte."""
+    """Encode a number of at least 0 as a varint."""
     if number < 0x80:
         return _ONE_BYTE[number]
     if number < 0x4000:
@@ -47,7 +47,7 @@ def varint(number: int) -> bytes:
 
 
 def sized(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
+    """Encode a length-delimited field."""
     size = len(content)
     if size < 0x80 and number < 0x10:
         return _HEADS[number][size] + content
@@ -55,7 +55,7 @@ def sized(number: int, content: bytes) -> bytes:
 
 
 class WireField(NamedTuple):
-    """Where a field stands: its number, -1 if it has no length, its tag, its content, its end."""
+    """A field: its number (-1 unless it is length-delimited), and the positions of its tag, its content and its end."""
 
     number: int
     start: int
@@ -64,20 +64,20 @@ class WireField(NamedTuple):
 
 
 def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
-    """The fields from `at` to `end`; those in a group, which OTLP does not have, as if they stood outside of it.
+    """Iterate over the fields from `at` to `end`. Fields in a group, which OTLP does not have, count as if outside of it.
 
     Raises:
-        ValueError: a field is cut short or of an unknown kind.
+        ValueError: a field is truncated, its wire type is unknown, or a number has more than 64 bits.
     """
     return map(WireField._make, places(body, at, end))
 
 
 def places(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The same as plain tuples, at half the cost."""
+    """Iterate as `fields` does, but over plain tuples, at half the cost."""
     try:
         while at < end:
             start, tag = at, body[at]
-            # Nearly every tag is one byte, and a length one or two; a call for each costs more than the rest of the walk.
+            # Nearly every tag is one byte, and a length one or two; a function call for each costs more than all the rest.
             tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
             kind = tag & 7
             if kind == 2:
@@ -95,7 +95,7 @@ def places(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
                 raise ValueError("a field of an unknown kind")
             if stop > end:
                 raise ValueError("a field is cut short")
-            # The lower three bits of a tag are the kind, the others the number of the field.
+            # The lower three bits of a tag are the wire type, the others the number of the field.
             yield tag >> 3 if kind == 2 else -1, start, at, stop
             at = stop
     except IndexError:

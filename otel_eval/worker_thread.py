@@ -1,6 +1,6 @@
 """A thread that serves a queue, in order, one item at a time.
 
-Where there can be no thread any more (an interpreter that is ending), or the caller cannot wait, the caller serves the queue.
+If no thread can be started any more (the interpreter is shutting down), or the caller cannot wait, the caller serves the queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from otel_eval.counters import Warnings
 
 _STOP: Final = object()
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 class WorkerThread:
@@ -22,12 +22,12 @@ class WorkerThread:
 
     Args:
         name: of the thread.
-        failed: what it means that `serve` or `tick` raised, for the log: one line a minute.
+        failed: the log message if `serve` or `tick` raises, logged at most once a minute.
         serve: called with each item; without it items are functions, which are called.
         tick: called about every `tick_s` seconds, between items.
 
     Attributes:
-        failures: how often one of them raised.
+        failures: how often `serve` or `tick` raised.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class WorkerThread:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the queue and the thread, as in a child process after a fork, where only the forking thread lives."""
+        """Begin with an empty queue and no thread, also in a child process after a fork, where only the forking thread lives."""
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self.put = self._queue.put  # implemented in C: neither blocks nor is interrupted
         self._serving = threading.RLock()  # held while an item is served
-        self._server = 0  # the thread that serves now: serving may end spans, which must not serve in turn
+        self._serving_thread = 0  # the thread that serves now: serving may end spans, which must not serve in turn
         self._starting = threading.Lock()  # guards _thread
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -92,22 +92,22 @@ class WorkerThread:
             if isinstance(item, threading.Event):
                 item.set()
                 return
-            self._server = threading.get_ident()
+            self._serving_thread = threading.get_ident()
             try:
                 self._safely(self._serve_one, item)
             finally:
-                self._server = 0
+                self._serving_thread = 0
 
     def _safely(self, call: Callable[..., None], *args: Any) -> None:
         try:
             call(*args)
-        except Exception as error:  # noqa: BLE001 - one trace's trouble must not end the thread
+        except Exception as error:  # noqa: BLE001 - an error with one item must not end the thread
             self.failures += 1
             self._warnings.say("failed", "%s: %s (%d so far)", self._failed, type(error).__name__, self.failures)
 
     def serve_here(self, wait_s: float = 0.2) -> None:
-        """Serve what is queued on this thread, if the worker lets go of its item within `wait_s`."""
-        if self._queue.empty() or self._server == threading.get_ident() or not self._serving.acquire(timeout=wait_s):
+        """Serve the queued items on the calling thread, if the worker finishes its current item within `wait_s` seconds."""
+        if self._queue.empty() or self._serving_thread == threading.get_ident() or not self._serving.acquire(timeout=wait_s):
             return
         try:
             while True:
@@ -119,8 +119,8 @@ class WorkerThread:
         finally:
             self._serving.release()
 
-    def drain(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until all that was put before is served; False if that took too long or `give_up` answered true."""
+    def drain(self, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until all items put before are served; False after `timeout_s` seconds or once `cancelled` returns true."""
         if threading.current_thread() is self._thread:
             return True
         done = threading.Event()
@@ -128,16 +128,16 @@ class WorkerThread:
         if not self.ensure():
             self.serve_here(timeout_s)
         deadline = time.monotonic() + timeout_s
-        while not done.wait(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
-            if time.monotonic() >= deadline or give_up():
+        while not done.wait(max(0.0, min(_POLL_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline or cancelled():
                 return False
         return True
 
-    def stop(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Serve what was put before, end the thread; True if it ended in time. `give_up` as for `drain`."""
+    def stop(self, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> bool:
+        """Drain the queue and end the thread; False if the queue was not drained in time. `cancelled` as for `drain`."""
         if self._stopped:
             return True
-        drained = self.drain(timeout_s, give_up)
+        drained = self.drain(timeout_s, cancelled)
         self._stopped = True
         self.put(_STOP)
         thread = self._thread
@@ -146,6 +146,6 @@ class WorkerThread:
         return drained
 
     def end(self) -> None:
-        """End the thread after what it serves now, without waiting for it."""
+        """End the thread after the items that were put before, without waiting for it."""
         self._stopped = True
         self.put(_STOP)

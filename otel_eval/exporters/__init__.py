@@ -21,20 +21,20 @@ __all__ = ["ExportResult", "Exporter", "ProviderExporter", "rows_of"]
 class Exporter(ABC):
     """Sends results somewhere.
 
-    Only `export` has to be written. Exporters of other packages get a queue and a thread of their own: batches arrive one after
-    the other, in the order in which the results were made, and what `export` returns decides about retries and dead letters.
+    Only `export` has to be implemented. Exporters of other packages get a queue and a thread of their own: batches arrive one
+    after the other, in the order in which the results were made, and the `ExportResult` decides about retries and dead letters.
 
-    An exporter is made once, by `__init__` with the options of the configuration as keyword arguments. `__init__` does no I/O:
+    An exporter is created once, with the options of the configuration as keyword arguments. `__init__` must not do I/O:
     `otel-eval check` calls it, and a process may fork afterwards.
 
     Attributes:
         name: the exporter's name in counters, log lines and the dead-letter file; set from the configuration.
-        max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole, so that a retry repeats nothing.
-        exports_no_run: whether reports on traces without a result are exported too; they are made where `exporters.jsonl`
-            or `exporters.kafka` writes them.
-        waits_for_access: whether results wait while the endpoint refuses the credentials (401, 403) or has no such path (404),
-            instead of being refused.
-        accepted_key: under which it is remembered, beyond a restart, that the endpoint accepted results; "": it is not.
+        max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole: a retry repeats no other report.
+        exports_no_run: whether reports on traces without a result are exported too; they are created if `exporters.jsonl`
+            or `exporters.kafka` is configured to write them.
+        waits_for_access: whether results are retried while the endpoint refuses the credentials (401, 403) or has no such path
+            (404), instead of being refused permanently.
+        accepted_key: the key under which it is recorded, beyond a restart, that the endpoint accepted results; "": it is not.
     """
 
     name: str = ""
@@ -45,18 +45,18 @@ class Exporter(ABC):
 
     @abstractmethod
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Export a batch. May block: a timeout for its requests is the exporter's own business.
+        """Export a batch. May block, so requests should have a timeout.
 
-        An exception is a retryable failure, but one of the kinds that a defect in the code or in the data causes (`TypeError`,
-        `ValueError`, `LookupError`, `AttributeError`), which is permanent.
+        An exception is a retryable failure, except for those that a defect in the code or in the data causes (`TypeError`,
+        `ValueError`, `LookupError`, `AttributeError`), which are permanent.
         """
 
     def prepared(self, report: Report) -> Report:
-        """The report as it is queued. Must be quick: a program's own thread calls it."""
+        """Return the report to queue. Must be quick: it is called on threads of the host program."""
         return report
 
     def revised(self, report: Report) -> None:  # noqa: B027 - few exporters need it
-        """After a restart: a report of a revision above 0 that an earlier process made, exported or not."""
+        """Called after a restart with a report of a revision above 0 from an earlier process, whether it was exported or not."""
 
     def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
         """Called after a restart with reports of an earlier process, which are exported next and may have been exported before.
@@ -68,11 +68,11 @@ class Exporter(ABC):
         """Announce results of these scorers for runs of the agent, so that exporters with counters can start them at 0."""
 
     def counts(self) -> Mapping[str, int]:
-        """Counts of what is the case now, for `/status`, as `name{label=value}`."""
+        """The current values of gauges for `/status`, as `name{label=value}`."""
         return {}
 
     def flush(self, timeout_s: float) -> bool:
-        """Export what the exporter itself holds; False if not all could be in time."""
+        """Export what the exporter itself has queued; False if that failed or took longer than `timeout_s` seconds."""
         return True
 
     def close(self, timeout_s: float) -> None:  # noqa: B027 - few exporters need it
@@ -80,9 +80,9 @@ class Exporter(ABC):
 
 
 class ProviderExporter(Exporter):
-    """Exports through a provider of the SDK, which is flushed; its owner shuts it down."""
+    """Exports through a provider of the SDK, which it flushes; the owner of the provider shuts it down."""
 
-    _provider: Any = None  # None: the owner of the exporter flushes it as well
+    _provider: Any = None  # None: the provider is flushed elsewhere
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the provider; False if it did not finish in time."""

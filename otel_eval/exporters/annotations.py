@@ -22,26 +22,26 @@ from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http
 from otel_eval.retry import ExportResult, Place, reason_of
 
-_MOST_REVISED: Final = 50_000  # results whose last revision is remembered; there are few with any above 0
-_MOST_SUSPECTS: Final = 8
-_MOST_WAITING: Final = 10_000
-_STRIKES: Final = 3
+_MAX_REVISED: Final = 50_000  # results whose last revision is kept; few have one above 0
+_MAX_SUSPECTS: Final = 8
+_MAX_WAITING: Final = 10_000
+_MAX_FAILURES: Final = 3
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _FailedResult:
     """A result that could not be exported while others could.
 
     Attributes:
-        since: the first attempt, by the exporter's clock.
-        passed: how many results had been exported at the last attempt.
-        strikes: failed attempts between which other results were exported.
-        suspect: whether the product failed; else what the result belongs to was not there.
+        since: the time of the first attempt, by the exporter's clock.
+        exported: how many results had been exported at the last failed attempt.
+        failures: failed attempts between which other results were exported.
+        suspect: whether the product failed; if not, the trace or run of the result was missing.
     """
 
     since: float
-    passed: int
-    strikes: int = 0
+    exported: int
+    failures: int = 0
     suspect: bool = False
 
 
@@ -50,10 +50,10 @@ class _Batch:
     """The scores of one batch, and which of its results were refused, deferred or not sent."""
 
     scores: list[Score] = field(default_factory=list)
-    refused: dict[Place, str] = field(default_factory=dict)  # why, by place
+    refused: dict[Place, str] = field(default_factory=dict)  # the reason by place
     deferred: dict[Place, str] = field(default_factory=dict)
     not_sent: Counter[str] = field(default_factory=Counter)
-    passed: int = 0
+    exported: int = 0
 
     def result(self) -> ExportResult:
         parts: Any = {"failed": tuple(self.refused), "deferred": tuple(self.deferred), "reasons": self.refused | self.deferred}
@@ -65,15 +65,15 @@ class AnnotationExporter(Exporter):
 
     Skipped and failed results are sent only where they replace a score of an earlier revision, unless `unscored`. A refused
     request is halved until the results that are refused are found. A result at which the product fails again and again, while it
-    takes others, is refused; one whose trace is not there yet is tried again for `max_wait`.
+    accepts others, is refused permanently; one whose trace is missing is retried for `max_wait` seconds.
 
     Args:
-        to: the product: the base of its URLs.
+        to: the product; the base of its URLs.
         known: the configuration's scorers.
         unscored: send skipped and failed results of the first revision, too.
         evaluation_passed: send whether the run passed an evaluation as a result of its own.
         max_wait: how long to wait for the trace of a result, in seconds.
-        clock: in seconds.
+        clock: monotonic seconds.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -81,11 +81,11 @@ class AnnotationExporter(Exporter):
 
     waits_for_access: ClassVar[bool] = True
     media_type: ClassVar[str] = "application/json"
-    """Of requests and responses."""
+    """The media type of requests and responses."""
     max_scores: ClassVar[int] = 1
-    """Scores in one request."""
+    """The most scores in one request."""
     replaces: ClassVar[bool] = True
-    """Whether the product replaces a score that is sent again; if not, only what has a value or a label is sent."""
+    """Whether the product replaces a score that is sent again; if not, only results with a value or a label are sent."""
 
     def __init__(
         self,
@@ -100,57 +100,57 @@ class AnnotationExporter(Exporter):
         self._client: Final = HttpClient(to, dict.fromkeys(("Content-Type", "Accept"), self.media_type))
         self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait, clock
         self._summarized: Final = known.summarized if evaluation_passed else frozenset()
-        self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last one above 0
-        self._waiting: dict[str, _Waiting] = {}  # by result id
-        self._sent: set[str] = set()  # of the batch that is tried again
-        self._passed = 0
+        self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last revision, if it is above 0
+        self._failed: dict[str, _FailedResult] = {}  # by result id
+        self._sent: set[str] = set()  # ids of results that an earlier attempt for this batch exported
+        self._exported = 0
 
     # ------------------------------------------------------------------ for products
 
     @abstractmethod
     def send(self, scores: Sequence[Score]) -> ExportResult:
-        """Send scores in one request. `missing`: what they belong to is not there yet.
+        """Send scores in one request. The status `missing` is for a trace or run that the product does not have yet.
 
         Raises:
             OSError: there is no response.
         """
 
     def call(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        """Make a request with a body, given in bytes or as what JSON is made of."""
+        """Make a request; a body that is not bytes is encoded as JSON."""
         return self._client.request(method, path, body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode())
 
     # ---------------------------------------------------------------------- what is sent
 
     def prepared(self, report: Report) -> Report:
-        """The report, with the result of its whole evaluation where that is to be sent."""
+        """Return the report, with a result for the whole evaluation if that is to be sent."""
         is_summarized = report.evaluation in self._summarized and report.results and not report.late
         return summarized(report) if is_summarized else report
 
     def revised(self, report: Report) -> None:
-        """Remember the revision: what an earlier one has is out of date."""
+        """Record the revision, so that results of earlier ones are not sent."""
         for result in report.results if report.revision else ():
             key = key_of(report, result)
             self._revisions[key] = max(report.revision, self._revisions.pop(key, 0))
-        while len(self._revisions) > _MOST_REVISED:
+        while len(self._revisions) > _MAX_REVISED:
             self._revisions.popitem(last=False)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Send the scores of a batch; what was sent before the product failed is not sent again with it."""
+        """Send the scores of a batch, except those that an earlier attempt for this batch exported."""
         ids = {result.result_id for report in batch for result in report.results}
         self._sent &= ids
         for report in batch:
             self.revised(report)
-        state = self._chosen(batch)
+        state = self._select(batch)
         problem = self._send_all([score for score in state.scores if score.result.result_id not in self._sent], state)
         if problem is not None:
             return problem
         self._sent.clear()
-        waiting = {batch[place[0]].results[place[1]].result_id for place in state.deferred if isinstance(place, tuple)}
-        for each in ids - waiting:
-            self._waiting.pop(each, None)
+        deferred_ids = {batch[place[0]].results[place[1]].result_id for place in state.deferred if isinstance(place, tuple)}
+        for each in ids - deferred_ids:
+            self._failed.pop(each, None)
         return state.result()
 
-    def _chosen(self, batch: Sequence[Report]) -> _Batch:
+    def _select(self, batch: Sequence[Report]) -> _Batch:
         state = _Batch()
         for at, report in enumerate(batch):
             for number, result in enumerate(report.results):
@@ -168,67 +168,67 @@ class AnnotationExporter(Exporter):
     # ---------------------------------------------------------------------- how it is sent
 
     def _send_all(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
-        """Send all of them, or return what is wrong with the product."""
-        # Those that failed before come last and one by one, so that it shows whether the product takes others.
-        fresh = [score for score in scores if score.result.result_id not in self._waiting]
-        tried = [score for score in scores if score.result.result_id in self._waiting]
-        if tried:
-            random.SystemRandom().shuffle(fresh)  # else those at which the product fails could stand before all others each time
-        groups = [*_groups(fresh, self.max_scores), *_groups(tried, 1)]
+        """Send all scores; return a result if the product failed, else None."""
+        # Those that failed before come last and one by one, so that it is seen whether the product accepts others.
+        new = [score for score in scores if score.result.result_id not in self._failed]
+        failed = [score for score in scores if score.result.result_id in self._failed]
+        if failed:
+            random.SystemRandom().shuffle(new)  # else those at which the product fails could be first at every attempt
+        groups = [*_groups(new, self.max_scores), *_groups(failed, 1)]
         return next((problem for group in groups if (problem := self._send(group, state)) is not None), None)
 
     def _send(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
         try:
-            answer = self.send(scores)
+            result = self.send(scores)
         except (OSError, http.client.HTTPException) as error:
             return ExportResult.retryable(reason_of(error))
-        if answer.status == "ok":
+        if result.status == "ok":
             self._sent.update(score.result.result_id for score in scores)
-            state.passed += len(scores)
-            self._passed += len(scores)
+            state.exported += len(scores)
+            self._exported += len(scores)
             return None
-        if answer.status not in ("permanent", "server_error", "missing") or answer.concerns_all:
-            return answer
+        if result.status not in ("permanent", "server_error", "missing") or result.concerns_all:
+            return result
         if len(scores) > 1:
             half = len(scores) // 2
             problem = self._send(scores[:half], state)
             return self._send(scores[half:], state) if problem is None else problem
-        return self._unsent(scores[0], answer, state)
+        return self._refuse_or_defer(scores[0], result, state)
 
-    def _unsent(self, score: Score, answer: ExportResult, state: _Batch) -> ExportResult | None:
-        """Refuse or defer one score, or return what is wrong with the product."""
-        if answer.status == "permanent":
-            state.refused[score.place] = answer.reason
+    def _refuse_or_defer(self, score: Score, result: ExportResult, state: _Batch) -> ExportResult | None:
+        """Refuse or defer one score and return None, or return the result if the product failed."""
+        if result.status == "permanent":
+            state.refused[score.place] = result.reason
             return None
         key, now = score.result.result_id, self._clock()
-        entry = self._waiting.get(key) or _Waiting(now, self._passed)
-        entry.suspect = answer.status == "server_error"
-        if entry.suspect and self._passed > entry.passed:
-            entry.strikes, entry.passed = entry.strikes + 1, self._passed
-        is_over = entry.strikes >= _STRIKES if entry.suspect else now - entry.since >= self._max_wait_s
-        if is_over or (len(self._waiting) >= _MOST_WAITING and key not in self._waiting):
-            state.refused[score.place] = answer.reason if is_over else f"{answer.reason}, and {_MOST_WAITING} other results wait"
+        failed = self._failed.get(key) or _FailedResult(now, self._exported)
+        failed.suspect = result.status == "server_error"
+        if failed.suspect and self._exported > failed.exported:
+            failed.failures, failed.exported = failed.failures + 1, self._exported
+        is_final = failed.failures >= _MAX_FAILURES if failed.suspect else now - failed.since >= self._max_wait_s
+        if is_final or (len(self._failed) >= _MAX_WAITING and key not in self._failed):
+            state.refused[score.place] = result.reason if is_final else f"{result.reason}, and {_MAX_WAITING} other results wait"
             return None
-        suspects = sum(each.suspect for each in self._waiting.values()) if entry.suspect and not state.passed else 0
-        if suspects >= _MOST_SUSPECTS and key not in self._waiting:
-            return answer  # nothing passes: the product is out of order, not the results
-        self._waiting[key] = entry
-        state.deferred[score.place] = answer.reason
+        suspects = sum(each.suspect for each in self._failed.values()) if failed.suspect and not state.exported else 0
+        if suspects >= _MAX_SUSPECTS and key not in self._failed:
+            return result  # no result is accepted: the product fails, not because of these results
+        self._failed[key] = failed
+        state.deferred[score.place] = result.reason
         return None
 
     def close(self, timeout_s: float) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._client.close()
 
 
 def response_result(response: HttpResponse) -> ExportResult:
-    """What a response means for the scores that were sent. Its content is not quoted: it may repeat the request."""
+    """The meaning of a response for the scores that were sent. Its content is not quoted: it may repeat the request."""
     if 200 <= response.status < 300:
         return ExportResult.ok()
     if 300 <= response.status < 400:
         return ExportResult("denied", f"{response.status}, redirects are not followed", concerns_all=True)
     result = of_http(response.status, response.after_s)
-    # Only 500 may be about one result; 408 and the other 5xx are about the product or what stands before it.
+    # Only a 500 may be about one result; 408 and the other 5xx are about the product or a proxy in front of it.
     return replace(result, status="retryable") if result.status == "server_error" and response.status != 500 else result
 
 

@@ -19,7 +19,7 @@ from otel_eval.native import VERSION
 
 SCOPE: Final = "otel_eval"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
-"""Of the first version of the semantic conventions that defines the event and all attributes of theirs that are used here."""
+"""The schema of the first version of the semantic conventions that defines the event and all of its attributes used here."""
 INSTRUMENTATION_SCOPE: Final = (SCOPE, VERSION, SCHEMA_URL)
 """The arguments of `get_tracer`, `get_logger` and `get_meter`."""
 EVENT_NAME: Final = "gen_ai.evaluation.result"
@@ -57,7 +57,7 @@ def label_of(result: Result) -> str:
 
 
 def explanation_of(result: Result) -> str:
-    """Why, without content: the message of a failing scorer's exception stays in the process."""
+    """The explanation of an outcome, without content: the message of a scorer's exception is not exported."""
     match result.outcome:
         case Scored(explanation=text) | Skipped(text=text):
             return text
@@ -120,17 +120,17 @@ def _sendable(value: Any) -> Any:
 
 
 def result_attributes(result: Result) -> dict[str, Any]:
-    """What is a result's own in its event."""
+    """The attributes of an event that differ between the results of a report."""
     return kind_attributes(kind_of(result)) | outcome_attributes(result)
 
 
 def kind_attributes(kind: tuple[str, ...]) -> dict[str, Any]:
-    """What results of one kind, as of `kind_of`, share."""
+    """The attributes that results of one kind, as of `kind_of`, share."""
     return {name: sendable(value) for name, value in zip(_KIND, kind, strict=True) if value}
 
 
 def kind_of(result: Result) -> tuple[str, ...]:
-    """The values of attributes of which there are few combinations, so that encoding can remember them; "" for none."""
+    """The values of attributes that have few combinations, so that their encoding can be cached; "" for none."""
     outcome = result.outcome
     error = outcome.error_type if isinstance(outcome, Failed) else ""
     reason = outcome.reason if isinstance(outcome, Skipped) else ""
@@ -138,7 +138,7 @@ def kind_of(result: Result) -> tuple[str, ...]:
 
 
 def outcome_attributes(result: Result) -> dict[str, Any]:
-    """What differs between results of one kind."""
+    """The attributes that differ between results of one kind."""
     outcome = result.outcome
     named: dict[str, Any] = {}
     if isinstance(outcome, Scored):
@@ -160,7 +160,7 @@ def _primitive(value: Any) -> Any:
 
 
 def sendable(text: str) -> str:
-    """The text as UTF-8 can carry it: JSON may hold halves of surrogate pairs, whose attribute an encoder would leave out.
+    """The text without lone surrogates, which JSON may contain and with which an encoder would leave out the attribute.
 
     >>> sendable(chr(0xD800) + "é")
     '?é'
@@ -174,9 +174,9 @@ def evaluated_ns(report: Report) -> int:
 
 
 def run_ended_ns(report: Report) -> int:
-    """The time of events and evaluation spans: the end of the run, so that they change neither its time nor its trace's.
+    """The time of events and evaluation spans: the end of the run, so that the durations of run and trace do not change.
 
-    Where no time was recorded, when the run was evaluated.
+    If no time was recorded, it is the time of the evaluation.
     """
     return report.trajectory.ended_ns or evaluated_ns(report)
 

@@ -1,4 +1,4 @@
-"""What an exporter defers: parts of reports that are tried again by themselves, while the queue goes on."""
+"""Parts of reports that an exporter deferred: they are retried by themselves, while the queue goes on."""
 
 from __future__ import annotations
 
@@ -14,67 +14,67 @@ from otel_eval.retry import ExportResult, Place, RetryPolicy, delays
 
 @dataclass(slots=True)
 class _Deferred:
-    """What is left of a report that was exported in part.
+    """A report that was exported in part.
 
     Attributes:
-        rest: the report with the results that were not exported.
-        whole: the report as it was queued, to be acknowledged.
-        tried: when, on the monotonic clock.
-        delay_s: how long to wait from then on.
-        delays: the waits after that.
+        remaining: the report with the results that were not exported.
+        queued: the report as it was queued, to be acknowledged.
+        attempted_at: the monotonic time of the last attempt.
+        delay_s: seconds from then to the next attempt.
+        delays: the waits before later attempts, in seconds.
     """
 
-    rest: Report
-    whole: Report
-    tried: float
+    remaining: Report
+    queued: Report
+    attempted_at: float
     delay_s: float
     delays: Iterator[float]
 
 
 class DeferredReports:
-    """Reports that wait for their next attempt, longer each time. Not safe for threads: the queue has the lock."""
+    """Reports that wait for their next attempt, with backoff. Not thread-safe: the queue has the lock."""
 
     def __init__(self, retry: RetryPolicy) -> None:
         self._retry: Final = retry
-        self._waiting: dict[int, _Deferred] = {}  # by the id of what is left, in order of the last attempts
+        self._deferred: dict[int, _Deferred] = {}  # by `id(remaining)`, in order of the last attempts
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._deferred)
 
     @property
     def reports(self) -> list[Report]:
-        """What is left of each."""
-        return [each.rest for each in self._waiting.values()]
+        """The reports with the results that were not exported."""
+        return [each.remaining for each in self._deferred.values()]
 
     def due(self, hurry: bool) -> list[Report]:
-        """What is to be tried again now; in a hurry each wait is short."""
+        """The reports to retry now; in a hurry each wait is `RetryPolicy.last_s`."""
         now = time.monotonic()
-        return [each.rest for each in self._waiting.values() if self._due_at(each, hurry) <= now]
+        return [each.remaining for each in self._deferred.values() if self._due_at(each, hurry) <= now]
 
     def due_in_s(self, hurry: bool) -> float:
-        """Seconds until something is due; infinite if nothing waits."""
-        return min([self._due_at(each, hurry) for each in self._waiting.values()], default=inf) - time.monotonic()
+        """Seconds until a report is due; infinite if there is none."""
+        return min([self._due_at(each, hurry) for each in self._deferred.values()], default=inf) - time.monotonic()
 
     def _due_at(self, each: _Deferred, hurry: bool) -> float:
-        return each.tried + (self._retry.last_s if hurry else each.delay_s)
+        return each.attempted_at + (self._retry.last_s if hurry else each.delay_s)
 
     def finish(self, reports: Sequence[Report], deferred: dict[int, Report]) -> list[Report]:
-        """After an attempt: keep what was deferred, by its place in the batch.
+        """Record the outcome of an attempt to export `reports`; `deferred` are those to retry, by place in the batch.
 
         Returns:
-            The reports, as they were queued, of which nothing is left.
+            The reports, as they were queued, that need no further attempt.
         """
-        if not (self._waiting or deferred):
+        if not (self._deferred or deferred):
             return list(reports)
         now, finished = time.monotonic(), []
         for at, report in enumerate(reports):
-            before = self._waiting.pop(id(report), None)
-            whole = before.whole if before else report
+            before = self._deferred.pop(id(report), None)
+            queued = before.queued if before else report
             if at in deferred:
                 waits = before.delays if before else delays(self._retry)
-                self._waiting[id(deferred[at])] = _Deferred(deferred[at], whole, now, next(waits), waits)
+                self._deferred[id(deferred[at])] = _Deferred(deferred[at], queued, now, next(waits), waits)
             else:
-                finished.append(whole)
+                finished.append(queued)
         return finished
 
 
@@ -92,7 +92,7 @@ def refusals_of(result: ExportResult, reports: Sequence[Report]) -> list[tuple[s
 
 
 def parts_of(reports: Sequence[Report], places: Sequence[Place]) -> dict[int, Report]:
-    """The reports at these places with those of their results that are named, by their place in the batch."""
+    """The reports at these places, by place in the batch; only with the results at these places if results are named."""
     named: dict[int, set[int]] = {}
     for place in places:
         at, some = (place, range(len(reports[place].results))) if isinstance(place, int) else (place[0], place[1:])

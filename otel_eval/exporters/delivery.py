@@ -19,8 +19,8 @@ class ExportQueues:
 
     Args:
         queues: one for each exporter.
-        dead_letters: the file that they write refused results to; it is closed with them.
-        kept: whether results that are left at the end are on disk, to be exported after the next start.
+        dead_letters: the file to which they write refused results; it is closed with them.
+        kept: whether results that are queued at the end are on disk, to be exported after the next start.
     """
 
     def __init__(self, queues: Sequence[ExportQueue], dead_letters: DeadLetterFile | None = None, *, kept: bool = False) -> None:
@@ -36,22 +36,22 @@ class ExportQueues:
         """Queue the report."""
         light = (without_content(report),)
         for queue in self._queues:
-            if queue.takes(report):
+            if queue.accepts(report):
                 queue.put(light)
 
     def exporters_for(self, report: Report) -> Collection[str]:
-        """The names of the exporters of a report: of results all, of a trace without results those that export such traces."""
-        return tuple([queue.name for queue in self._queues if queue.takes(report)])
+        """The names of the exporters of a report: all if it has results, else those that export traces without results."""
+        return tuple([queue.name for queue in self._queues if queue.accepts(report)])
 
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
-        """Queue reports of an earlier process, each for those exporters that have not exported it."""
+        """Queue reports of an earlier process, each for those exporters that have not acknowledged it."""
         for queue in self._queues:
             mine = [report for report, names in unacknowledged if queue.name in names]
             queue.exporter.requeued(mine)
             queue.put(mine)
 
     def revised(self, report: Report) -> None:
-        """Before `start`: a report of a later revision that an earlier process made, exported or not."""
+        """Called before `start` with a report of a revision above 0 from an earlier process, exported or not."""
         for queue in self._queues:
             queue.exporter.revised(report)
 
@@ -60,58 +60,58 @@ class ExportQueues:
         try:
             if self._dead is not None:
                 self._dead.add(exporter, reports, why)
-        except (OSError, ValueError):  # no room, or it is closed because the process ends
+        except (OSError, ValueError):  # the disk is full, or the file is closed because the process ends
             return False
         return self._dead is not None
 
     def expect_duplicates(self) -> None:
-        """Before `start`: results that were exported before may be queued again."""
+        """Called before `start` if results that were exported before may be queued again."""
         for queue in self._queues:
             queue.exporter.requeued(None)
 
     def backpressure(self) -> str:
-        """Why no further results should be made, or ""."""
+        """Why evaluation should pause, or ""."""
         full = next((queue.name for queue in self._queues if queue.is_full), "")
         return f"the queue of results for {full} is full; retry later" if full else ""
 
     def flush(self, timeout_s: float) -> bool:
-        """Export what is queued; False if something is left."""
+        """Export what is queued; False if something is left after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         done = [queue.drain(max(0.0, deadline - time.monotonic())) for queue in self._queues]
         return all(done)
 
     def stop(self) -> None:
-        """From now on retry without long waits: the process ends."""
+        """Retry without long waits from now on: the process shuts down."""
         for queue in self._queues:
             queue.stop()
 
     def close(self, timeout_s: float) -> None:
-        """End. What is left is counted and written to the dead-letter file, unless it is kept on disk."""
+        """Close the queues. What is left is counted and written to the dead-letter file, unless it is kept on disk."""
         deadline = time.monotonic() + timeout_s
         for queue in self._queues:
             queue.halt(max(0.0, deadline - time.monotonic()))
             if not self._kept:
-                queue.give_up()
+                queue.discard_rest()
         if self._dead is not None:
             self._dead.close()
 
     def counts(self) -> dict[str, Any]:
-        """Results in the queues, and 1 where an endpoint does not support the signal, by exporter."""
+        """The number of results in the queues, and 1 for each endpoint that does not support the signal, by exporter."""
         return {name: count for queue in self._queues for name, count in queue.counts().items()}
 
 
 Trace = tuple[str, str]
-"""The id of an evaluator and of a trace, in hexadecimal."""
+"""The ids of an evaluator and of a trace, in hexadecimal."""
 
 
 class Undelivered:
-    """Follows the reports of some evaluators from their making to their delivery. May be called from any thread.
+    """Counts, by trace, the reports of some evaluators that are not delivered yet. May be called from any thread.
 
-    Counts are kept when a trace is evaluated a second time: it is delivered when all reports of both evaluations are.
+    The reports of a second evaluation of a trace are added: the trace is finished when those of both are delivered.
 
     Attributes:
-        evaluators: the ids of those that are followed.
-        finished: traces whose last report was delivered, for the thread that evaluates them.
+        evaluators: the ids of the evaluators whose reports are counted.
+        finished: the traces whose last report was delivered, for the thread that evaluates them.
     """
 
     def __init__(self) -> None:
@@ -121,13 +121,13 @@ class Undelivered:
         self._count: Final[Counter[Trace]] = Counter()
 
     def made(self, report: Report, exporters: int) -> None:
-        """A report is about to be queued for so many exporters; what is pending in it comes in reports of its own."""
+        """Count a report before it is queued for this number of exporters; each pending result will be a report of its own."""
         if report.stamp.evaluator in self.evaluators:
             # A late report is one that was counted as pending before.
             self._add(_trace(report), exporters + len(report.pending) - report.late)
 
     def delivered(self, reports: Sequence[Report]) -> None:
-        """One exporter exported these, or they were refused permanently."""
+        """Count reports that one exporter exported or refused permanently."""
         for report in reports:
             if report.stamp.evaluator in self.evaluators:
                 self._add(_trace(report), -1)
@@ -135,13 +135,13 @@ class Undelivered:
     def _add(self, trace: Trace, number: int) -> None:
         with self._lock:
             self._count[trace] += number
-            if is_over := self._count[trace] <= 0:
+            if is_finished := self._count[trace] <= 0:
                 del self._count[trace]
-        if is_over and number:
+        if is_finished and number:
             self.finished.put(trace)
 
     def waits(self, trace: Trace) -> bool:
-        """Whether a report of the trace is not delivered."""
+        """Whether a report of the trace is not delivered yet."""
         with self._lock:
             return trace in self._count
 

@@ -1,8 +1,8 @@
-"""A queue in front of an exporter, and the thread that empties it in order, with retries and dead letters.
+"""A queue in front of an exporter, and the thread that exports what is in it, in order, with retries and dead letters.
 
-A report stays in the queue until it was exported or refused permanently, so reports of one trace arrive in the order in which
-they were made. While the exporter fails, the queue fills. Only what the exporter defers leaves the order: it is tried again by
-itself, while others pass.
+A report stays in the queue until it was exported or refused permanently, so reports of one trace are exported in the order in
+which they were made. While the exporter fails, the queue fills. Only results that the exporter defers are exported out of
+order: they are retried by themselves, while the queue goes on.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Acknowledge = Callable[[str, Sequence[Report]], None]
 """Called with the exporter's name and the reports that were exported or refused permanently."""
 
 _LINGER_S: Final = 0.05
-_LINGER_IN_PROCESS_S: Final = 1.0  # "seconds after each run", in one request with those of other runs
+_LINGER_IN_PROCESS_S: Final = 1.0  # results of several runs in one request, and soon after each run
 _MAX_RESULTS: Final = 8192  # in the queue of a process
-_DELIVERY_SHARE: Final = 0.8  # of the time for closing; the rest is for ending the thread
+_DELIVERY_SHARE: Final = 0.8  # of the timeout of `close`; the rest is for ending the thread
 _DEFECTS: Final = (TypeError, ValueError, LookupError, AttributeError)
 _DEFAULT: Final = RetryPolicy()
 _LOST: Final = "lost; name exporters.dead_letter to keep such results"
@@ -39,8 +39,8 @@ _LOST: Final = "lost; name exporters.dead_letter to keep such results"
 class ExportQueue(Exporter):
     """Exports through another exporter, on a thread of its own.
 
-    A receiver uses `put`, which always takes reports, and asks `is_full` before it accepts more spans; what is left at the end
-    stays with the receiver's storage (`halt`). A process uses `export`, which drops results that the queue has no room for, and
+    A receiver uses `put`, which accepts all reports, and checks `is_full` before it accepts more spans; what is queued at the
+    end is kept in the receiver's storage (`halt`). A process uses `export`, which drops results if the queue is full, and
     `close`, which counts what was not exported. After a fork the child begins with an empty queue and a thread of its own; the
     parent exports what was queued before.
 
@@ -49,15 +49,15 @@ class ExportQueue(Exporter):
 
     Args:
         exporter: exports batches.
-        max_reports: reports in the queue from which on it is full.
-        max_results: results that `export` leaves in the queue at most.
+        max_reports: the number of reports in the queue at which `is_full` is true.
+        max_results: the most results in the queue, for `export`.
         acknowledge: called with reports that were exported or refused permanently.
-        dead_letters: takes what is refused permanently; None: it is counted and logged. `close` closes it.
+        dead_letters: the file for results that are refused permanently; None: they are counted and logged. `close` closes it.
         retry: how long to wait between attempts.
-        before: what endpoints have accepted in earlier processes.
-        linger_s: how long a report waits for others to be exported with it.
-        room_s: how long `export` waits for room before it drops results; once it waited in vain it waits no more until
-            something was exported.
+        before: the signals that endpoints accepted in earlier processes.
+        linger_s: how long a report waits for others to be exported in one batch, in seconds.
+        room_s: how long `export` waits while the queue is full before it drops results, in seconds; after a wait in vain it does
+            not wait again until something was exported.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ExportQueue(Exporter):
         in_each_child(self, ExportQueue._begin)
 
     def _begin(self) -> None:
-        """Hold nothing: at the start, and in a child process."""
+        """Begin with an empty queue, at the start and in a child process."""
         self._outage = Outage(self.name, self._counters)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
@@ -106,41 +106,41 @@ class ExportQueue(Exporter):
     def start(self) -> None:
         """Begin to export."""
         self._started = True
-        with suppress(RuntimeError):  # the system has no more threads: results are counted when the queue is full, and at the end
+        with suppress(RuntimeError):  # no thread can be started: results are counted when the queue is full, and at the end
             self._thread.start()
 
     # ------------------------------------------------------------------ in
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Queue reports as far as there is room; the others are dropped, counted as `results.refused`. For a process."""
+        """Queue reports until the queue is full; further ones are dropped and counted as `results.refused`. For a process."""
         for report in batch:
             count = len(report.results)
             with self._changed:
-                has_room = self._has_room(count) or self._wait_for_room(count)
-                if has_room and self.takes(report):
+                has_space = self._has_space(count) or self._wait_for_space(count)
+                if has_space and self.accepts(report):
                     self._add(without_content(report))
-            if not has_room:
+            if not has_space:
                 self._counters.add("results.refused", count, exporter=self.name)
                 self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
         return ExportResult("accepted")
 
-    def takes(self, report: Report) -> bool:
-        """Whether there is something in the report for the exporter: results, or that there are none."""
+    def accepts(self, report: Report) -> bool:
+        """Whether the report is to be exported: it has results, or it is about a trace without any and such are exported."""
         return bool(report.results or (report.no_run and self.exporter.exports_no_run))
 
-    def _has_room(self, count: int) -> bool:
+    def _has_space(self, count: int) -> bool:
         return self._results + count <= self._max_results
 
-    def _wait_for_room(self, count: int) -> bool:
+    def _wait_for_space(self, count: int) -> bool:
         if self._room_s and not self._is_stuck:
             self._hurry = True
             self._changed.notify_all()
-            self._is_stuck = not self._changed.wait_for(lambda: self._has_room(count), self._room_s)
+            self._is_stuck = not self._changed.wait_for(lambda: self._has_space(count), self._room_s)
             self._hurry = self._stopping.is_set()
-        return self._has_room(count)
+        return self._has_space(count)
 
     def put(self, reports: Sequence[Report]) -> None:
-        """Queue reports, also beyond the limits: room was promised before. Never blocks."""
+        """Queue reports, even if the queue is full: the caller checks `is_full` before they are made. Never blocks."""
         with self._changed:
             for report in reports:
                 self._add(report)
@@ -153,12 +153,12 @@ class ExportQueue(Exporter):
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        """Reports in the queue, with those that are being exported."""
+        """The number of reports in the queue, with those that are being exported."""
         return len(self._queue)
 
     @property
     def is_full(self) -> bool:
-        """Whether no further reports should be made."""
+        """Whether evaluation should pause (backpressure)."""
         return len(self._queue) >= self._max_reports
 
     # ----------------------------------------------------------------- out
@@ -169,7 +169,7 @@ class ExportQueue(Exporter):
                 due = self._deferred.due(self._hurry)[: self.exporter.max_batch]
             if due:
                 self._deliver(due)
-            elif batch := self._next():
+            elif batch := self._next_batch():
                 self._deliver(batch)
                 self._remove(batch)
 
@@ -182,8 +182,8 @@ class ExportQueue(Exporter):
             self._is_stuck = False
             self._changed.notify_all()
 
-    def _next(self) -> list[Report]:
-        """The oldest reports, which stay in the queue meanwhile; none when something else is due or the queue ends."""
+    def _next_batch(self) -> list[Report]:
+        """Wait for reports and return the oldest, which stay queued; [] if a deferred report is due or the queue is closed."""
         most = self.exporter.max_batch
         with self._changed:
             while not (self._queue or self._closed):
@@ -196,21 +196,21 @@ class ExportQueue(Exporter):
             return [] if self._closed else [self._queue[at] for at in range(min(most, len(self._queue)))]
 
     def _deliver(self, reports: Sequence[Report]) -> None:
-        """Try until the reports were exported or refused permanently, or the queue ends."""
+        """Try until the reports were exported or refused permanently, or the queue is closed."""
         if self._attempts.unsupported and len(reports) > 1 and self._attempts.allowed:
-            self._deliver(reports[:1])  # one result shows whether the endpoint supports the signal by now
+            self._deliver(reports[:1])  # one report is enough to see whether the endpoint supports the signal by now
             return self._deliver(reports[1:])
         backoff = self._attempts.backoff(self._stopping)
         while not self._closed:
             result = self._attempts.make(lambda: self._attempt(reports))
-            if result.status == "permanent" and len(reports) > 1 and not result.concerns_all:  # one of them may be why
+            if result.status == "permanent" and len(reports) > 1 and not result.concerns_all:  # perhaps because of one of them
                 half = len(reports) // 2
                 self._deliver(reports[:half])
                 return self._deliver(reports[half:])
             if result.status != "retryable" and self._finish_batch(result, reports):
                 return None
             self._outage.began()
-            self._failed(result.reason)
+            self._record_failure(result.reason)
             self._counters.add("results.retries", exporter=self.name)
             if not self._stopping.is_set():
                 queued = len(self._queue)
@@ -220,13 +220,13 @@ class ExportQueue(Exporter):
 
     def _attempt(self, reports: Sequence[Report]) -> ExportResult:
         try:
-            with suppress_instrumentation():  # an instrumentation of the process must not trace our own requests
+            with suppress_instrumentation():  # instrumentations of the host program must not trace our own requests
                 return self.exporter.export(reports)
-        except Exception as error:  # noqa: BLE001 - the thread must live on
+        except Exception as error:  # noqa: BLE001 - the thread must go on
             is_defect = isinstance(error, _DEFECTS) and not self._closed  # closed files and channels raise ValueError
             return ExportResult("permanent" if is_defect else "retryable", reason_of(error))
 
-    def _failed(self, reason: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         with self._changed:
             self._failures, self._last_failure = self._failures + 1, reason
             self._changed.notify_all()
@@ -241,7 +241,7 @@ class ExportQueue(Exporter):
         if not all(self._write_dead_letters(result, *each) for each in refused):
             return False
         if result.status == "ok":
-            self._outage.over(len(self._queue) - len(reports))
+            self._outage.ended(len(self._queue) - len(reports))
         number = sum([each[2] for each in refused])
         deferred = parts_of(reports, result.deferred)
         left = number + sum(result.not_sent.values()) + results_of(list(deferred.values()))
@@ -251,18 +251,18 @@ class ExportQueue(Exporter):
             self._counters.add("results.not_sent", amount, exporter=self.name, reason=reason)
         if number:
             self._counters.add("results.export_failed", number, exporter=self.name)
-            self._failed(refused[-1][0])
+            self._record_failure(refused[-1][0])
         with self._changed:
             finished = self._deferred.finish(reports, deferred)
             self._changed.notify_all()
         self._acknowledge(self.name, finished)
         if deferred:
             self._counters.add("results.retries", exporter=self.name)
-            self._failed(result.reasons.get(result.deferred[0], result.reason))
+            self._record_failure(result.reasons.get(result.deferred[0], result.reason))
         return True
 
     def _write_dead_letters(self, result: ExportResult, reason: str, reports: Sequence[Report], number: int) -> bool:
-        """Write the refused results down, or all of the batch where the endpoint gives only the number of those it rejected."""
+        """Write refused results to the file, or the whole batch if only the number of refused ones is known; False on failure."""
         reason = reason or "partial success"
         if result.status != "unsupported":  # that is logged when it begins
             text = "%s were refused by %s permanently (%s); check its endpoint, headers and limits"
@@ -279,7 +279,7 @@ class ExportQueue(Exporter):
         return True
 
     def counts(self) -> dict[str, int]:
-        """Results in the queue, and 1 where the endpoint does not support the signal."""
+        """The number of results in the queue, and 1 if the endpoint does not support the signal."""
         with self._changed:
             deferred = results_of(self._deferred.reports)
         queued = {f"results.queued{{exporter={self.name}}}": self._results + deferred}
@@ -289,7 +289,7 @@ class ExportQueue(Exporter):
     # ----------------------------------------------------------------- end
 
     def drain(self, timeout_s: float) -> bool:
-        """Export what is queued, retrying; False if something is left."""
+        """Export what is queued, with retries; False if something is left after `timeout_s` seconds."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -301,7 +301,7 @@ class ExportQueue(Exporter):
         """Try to export what is queued at once; False if an attempt failed, a result was refused or time ran out."""
         with self._changed:
             failures, self._hurry = self._failures, True
-            if not self._stopping.is_set():  # end a wait between two attempts
+            if not self._stopping.is_set():  # set for an instant, it interrupts a wait between two attempts
                 self._stopping.set()
                 self._stopping.clear()
             self._changed.notify_all()
@@ -310,13 +310,13 @@ class ExportQueue(Exporter):
             return not (self._queue or self._deferred) and self._failures == failures
 
     def stop(self) -> None:
-        """From now on retry without long waits: the process ends."""
+        """Retry without long waits from now on: the process shuts down."""
         with self._changed:
             self._hurry = True
             self._stopping.set()
 
     def halt(self, timeout_s: float) -> None:
-        """Begin no further attempt, and end; what is queued is left."""
+        """Make no further attempt and close the exporter; what is queued stays in the queue."""
         self.stop()
         with self._changed:
             self._closed = True
@@ -326,16 +326,16 @@ class ExportQueue(Exporter):
         self.exporter.close(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Export what is queued, retrying until time is up, and end; see `give_up` for what is left."""
+        """Export what is queued, with retries until the timeout, and close the exporter; `discard_rest` counts what is left."""
         self.stop()
         self.drain(timeout_s * _DELIVERY_SHARE)
         self.halt(timeout_s * (1 - _DELIVERY_SHARE) / 2)
-        self.give_up()
+        self.discard_rest()
         if self._dead is not None:
             self._dead.close()
 
-    def give_up(self) -> None:
-        """After `halt`: count what is left, and write it to the dead-letter file."""
+    def discard_rest(self) -> None:
+        """Count what is left after `halt`, and write it to the dead-letter file."""
         reports = [*self._deferred.reports, *self._queue]
         left = self._results + results_of(self._deferred.reports)
         self._results, self._deferred = 0, DeferredReports(self._retry)
@@ -361,10 +361,10 @@ def queue_of(
     retry: RetryPolicy = _DEFAULT,
     room_s: float = 0.0,
 ) -> ExportQueue:
-    """The queue of an exporter in a process, started. It never blocks the program unless `room_s` is given.
+    """Create and start the queue of an exporter in a process. It never blocks the program unless `room_s` is given.
 
     Args:
-        room_s: how long a full queue makes the program wait before results are dropped.
+        room_s: how long the program waits while the queue is full before results are dropped, in seconds.
     """
     limits: dict[str, Any] = {"max_results": _MAX_RESULTS, "linger_s": _LINGER_IN_PROCESS_S, "room_s": room_s}
     queue = ExportQueue(exporter, counters, dead_letters=dead_letters, retry=retry, **limits)
@@ -377,5 +377,5 @@ _light_report: Final = copier(Report, "trajectory", "pending")
 
 
 def without_content(report: Report) -> Report:
-    """The report without what no exporter sends: it may be queued for hours, and arguments and results may be large."""
+    """Return the report without what no exporter sends: it may be queued for hours, and arguments and results may be large."""
     return _light_report(report, _light_run(report.trajectory, (), (), UNRECORDED, UNRECORDED, {}), ())

@@ -1,4 +1,4 @@
-"""Several exporters as one: each gets every report, and the failure of one does not affect the others."""
+"""Exports every report to several exporters; the failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")
 
-_MOST: Final = 10_000  # runs that wait; of more the oldest count as final
+_MOST: Final = 10_000  # runs that wait; if there are more, the oldest count as final
 
 Run = tuple[str, str]
 """Hexadecimal ids of a trace and of a run's own span."""
 
 
 class FinalResults(Exporter):
-    """In front of an exporter that counts each run once: a run that may lie inside another one waits until that is known.
+    """Delays reports to an exporter that counts each run once: a run that may be inside another one waits until that is known.
 
-    A run that turns out to lie inside another one is never exported as an outermost one. Reports that wait when the exporter is
+    A run that turns out to be inside another one is never exported as an outermost one. Reports that wait when the exporter is
     closed, or when too many runs wait, are exported as they are.
 
     Args:
-        exporter: the exporter.
-        most: runs that may wait.
+        exporter: exports the reports that are final.
+        most: how many runs may wait.
     """
 
     def __init__(self, exporter: Exporter, most: int = _MOST) -> None:
@@ -45,76 +45,72 @@ class FinalResults(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Export the reports that are final; the others wait."""
-        if final := [each for report in batch for each in self._taken(report)]:
+        if final := [each for report in batch for each in self._ready(report)]:
             return self._exporter.export(final)
         return ExportResult("accepted")
 
-    def _taken(self, report: Report) -> list[Report]:
-        """The reports to export now that this one is there."""
+    def _ready(self, report: Report) -> list[Report]:
+        """Return the reports to export now because of this one: none, itself, or those that waited and itself."""
         run = report.trajectory.trace_id, report.trajectory.span_id
         waiting = self._waiting.get(run, {})
         if report.evaluation in waiting and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost:
             del waiting[report.evaluation]
             return [report]
-        # A later revision waits only behind the first one: once that was exported, the run was counted.
+        # A later revision waits only if the first one does: once that was exported, the run was counted.
         is_first = report.revision == 0 and not report.late
         if report.trajectory.completeness is Completeness.DETACHED and (is_first or report.evaluation in waiting):
-            self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_light(report))
-            self._bound()
+            self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_without_values(report))
+            self._limit_waiting()
             return []
         return [*waiting.pop(report.evaluation, ()), report]
 
     def final(self, runs: Iterable[Run]) -> None:
-        """No other run can turn out to be around these."""
+        """Export the reports of these runs: no run that encloses them can be found any more."""
         for run in runs:
             for reports in self._waiting.pop(run, {}).values():
                 self._exporter.export(reports)
 
-    def _bound(self) -> None:
+    def _limit_waiting(self) -> None:
         while len(self._waiting) > self._most:
             self.final([next(iter(self._waiting))])
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
-        """The exporter counts these."""
+        """Prepare the exporter for these results."""
         self._exporter.expect(evaluation, scorers, service, agent)
 
     def counts(self) -> Mapping[str, int]:
-        """What the exporter counts."""
+        """The exporter's counts."""
         return self._exporter.counts()
 
     def flush(self, timeout_s: float) -> bool:
-        """Flush the exporter; what is not final waits on."""
+        """Flush the exporter; reports that are not final still wait."""
         return self._exporter.flush(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Export what waits, and close the exporter."""
+        """Export the reports that wait, and close the exporter."""
         self.final(list(self._waiting))
         self._exporter.close(timeout_s)
 
 
-def _light(report: Report) -> Report:
-    """The report without values, which nothing that counts has need of."""
+def _without_values(report: Report) -> Report:
+    """Return the report without arguments, results, input and output, which are not needed for counting."""
     run = report.trajectory
     calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in run.calls])
-    light: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
-    return replace(report, trajectory=light)
+    reduced: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
+    return replace(report, trajectory=reduced)
 
 
 class Fanout:
-    """Exports to all exporters in turn; flushes and closes them side by side within one deadline.
+    """Exports to all exporters in turn; flushes and closes them in parallel within one deadline.
 
     Counts `results.exported` and `results.export_failed` by exporter, unless the exporter counts them itself.
-
-    Args:
-        exporters: the exporters.
-        counters: counted into.
     """
 
     def __init__(self, exporters: Sequence[Exporter], counters: Counters | None = None) -> None:
         self._exporters: Final = tuple(exporters)
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        # They flush and close exporters, since the SDK's flushes keep no deadline.
+        # Exporters are flushed and closed on these threads, since flushes of the SDK do not keep to a deadline.
         self._workers: Final = [WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters]
         self._since = time.monotonic()  # when the last export began
         self._closed = False
@@ -122,14 +118,14 @@ class Fanout:
         in_each_child(self, Fanout._begin)
 
     def _begin(self) -> None:
-        """At the start, and in a child process, which has none of the parent's threads."""
+        """Begin without threads, at the start and in a child process, which has none of the parent's."""
         self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
-        self._lost: dict[str, int] = {}  # results since the last line about them, by exporter
+        self._unlogged: dict[str, int] = {}  # by exporter, results that were lost since the last log line about them
         for worker in self._workers:
             worker.reset()
 
     def export(self, report: Report) -> None:
-        """Export to every exporter. Never raises: one that fails loses its own results, counted and logged."""
+        """Export to every exporter. Never raises: the results that one fails to export are counted and logged."""
         with self._lock:
             self._since = time.monotonic()
             for worker in self._workers:
@@ -146,64 +142,64 @@ class Fanout:
             self._counters.add("results.exported", len(report.results), exporter=exporter.name)
         elif result.status != "accepted":
             self._counters.add("results.export_failed", len(report.results), exporter=exporter.name)
-            lost = self._lost.pop(exporter.name, 0) + len(report.results)
+            lost = self._unlogged.pop(exporter.name, 0) + len(report.results)
             message = "export to %s failed (%s), %d results are lost"
             if not self._warnings.say(exporter.name, message, exporter.name, result.reason, lost):
-                self._lost[exporter.name] = lost
+                self._unlogged[exporter.name] = lost
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Tell the exporters that count each run once that the results of these runs are final. Never raises."""
-        self._for_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
+        """Export the results of these runs to exporters that count each run once: they are final. Never raises."""
+        self._call_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
-        """Tell the exporters that results of these scorers may come. Never raises."""
-        self._for_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
+        """Prepare the exporters for results of these scorers. Never raises."""
+        self._call_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
 
-    def _for_each(self, what: Callable[[Exporter], None]) -> None:
+    def _call_each(self, call: Callable[[Exporter], None]) -> None:
         with self._lock:
             for exporter in self._exporters:
                 try:
-                    what(exporter)
+                    call(exporter)
                 except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
                     self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
 
     def blocked_s(self) -> float:
-        """For how many seconds an exporter has not returned from the export that is under way; 0 if there is none."""
+        """Seconds since the current export began; 0 if there is none."""
         return time.monotonic() - self._since if self._lock.locked() else 0.0
 
     def counts(self) -> dict[str, int]:
-        """What the exporters count, such as results in their queues."""
+        """The counts of the exporters, such as results in their queues."""
         return {name: count for exporter in self._exporters for name, count in exporter.counts().items()}
 
     @property
     def failed(self) -> int:
-        """Results that exporters did not take; complete after `close`."""
+        """The number of results that were not exported; final after `close`."""
         return self._counters.get("results.export_failed")
 
     def flush(self, timeout_s: float) -> bool:
-        """Flush every exporter; False if one could not in time."""
-        return self._each("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
+        """Flush every exporter; False if one failed or took longer than `timeout_s` seconds."""
+        return self._in_parallel("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Close every exporter; one that hangs is abandoned at the deadline, and logged."""
+        """Close every exporter; one that hangs is left at the deadline, and logged."""
         self._closed = True
-        self._each("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._abandoned)
-        for name, lost in list(self._lost.items()):
+        self._in_parallel("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._warn_not_closed)
+        for name, lost in list(self._unlogged.items()):
             _log.warning("%s: %d more results were lost", name, lost)
         for worker in self._workers:
             worker.end()
 
-    def _abandoned(self, exporter: Exporter) -> None:
+    def _warn_not_closed(self, exporter: Exporter) -> None:
         queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
         what = f"{queued} results" if queued else "its last results"
         self._warnings.say(f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what)
 
-    def _each(
+    def _in_parallel(
         self,
         what: str,
-        act: Callable[[Exporter, float], Any],
+        call: Callable[[Exporter, float], Any],
         timeout_s: float,
-        late: Callable[[Exporter], None] = lambda _: None,
+        timed_out: Callable[[Exporter], None] = lambda _: None,
     ) -> bool:
         deadline = time.monotonic() + timeout_s
         outcomes: dict[int, bool] = {}
@@ -211,7 +207,7 @@ class Fanout:
         def run(index: int) -> None:
             exporter = self._exporters[index]
             try:
-                outcomes[index] = act(exporter, max(0.0, deadline - time.monotonic())) is not False
+                outcomes[index] = call(exporter, max(0.0, deadline - time.monotonic())) is not False
             except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
                 outcomes[index] = False
                 self._warnings.say(exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error))
@@ -221,5 +217,5 @@ class Fanout:
             worker.ensure()
         for exporter, worker in zip(self._exporters, self._workers, strict=True):
             if not worker.drain(max(0.0, deadline - time.monotonic())):
-                late(exporter)
+                timed_out(exporter)
         return all(outcomes.get(index, False) for index in range(len(self._exporters)))

@@ -1,13 +1,13 @@
-"""Scores as `gen_ai.evaluation.result` events through the OpenTelemetry providers of the process: adding one processor is enough.
+"""Exports scores as `gen_ai.evaluation.result` events through the OpenTelemetry providers of the process.
 
 A provider is looked up at the first result, and again while it is missing: programs configure logging before or after tracing.
 
 Events are log events in the context of the run, or events of an evaluation span. Log records are the SDK's own until 1.38, later
 the API's; they have an event name from 1.35 on, before that an attribute `event.name`.
 
-Ended spans cannot be changed, so scores among spans need a span of their own. As a child of the run it shows in the run's trace
-and does not add a trace of its own; at the run's end it leaves the duration of the trace as it is. The link is what OpenInference
-requires of evaluations after the fact (spec/annotations.md).
+Ended spans cannot be changed, so events on spans need a span of their own. It is a child of the run's span, so that it is shown
+in the run's trace, and it starts and ends at the run's end, so that the duration of the trace does not change. Its link is what
+OpenInference requires of evaluations after the fact (spec/annotations.md).
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from otel_eval.model import Failed, Report
 from otel_eval.otlp.endpoint import SIGNALS
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
-# Here and not where they are used: a process that forks while a thread imports leaves a child with half a module.
+# Imported here and not where they are used: if a process forks while a thread imports, the child has half a module.
 
 
 _API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
 
 
 def is_real(provider: Any) -> bool:
-    """Whether a provider does something: neither nothing nor one of the API's proxies and no-ops."""
+    """Whether a provider was configured: it is neither None nor one of the API's proxies and no-ops."""
     return provider is not None and not type(provider).__module__.startswith(_API)
 
 
 def global_tracer_provider() -> Any:
-    """The global provider, if one was set."""
+    """The global tracer provider; None if none was set."""
     return _real(get_tracer_provider())
 
 
@@ -65,29 +65,29 @@ def _real(provider: Any) -> Any:
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether all that a provider (or a pipeline of processors) hands to is known to be shut down.
+    """Whether a provider (or a pipeline of processors), or every processor in it, is known to be shut down.
 
-    The SDK has no public answer, and what is emitted afterwards is lost without a word. Where its private flags are not
-    found the answer is no.
+    The SDK has no public method for this, and silently drops what is emitted afterwards. If its private flags are not found,
+    the result is False.
     """
     own = getattr(provider, "_shutdown", None)
     if isinstance(own, bool):
         return own
-    flags = [_flag(processor) for processor in _processors(provider) or ()]
+    flags = [_shutdown_flag(processor) for processor in _processors(provider) or ()]
     return bool(flags) and all(flags)
 
 
 def has_no_processor(provider: Any) -> bool:
     """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so that it drops everything.
 
-    `OTEL_LOGS_EXPORTER=none` leaves a `LoggerProvider` like that. The SDK has no public answer; where its private
-    lists are not found the answer is no.
+    With `OTEL_LOGS_EXPORTER=none` there is such a `LoggerProvider`. The SDK has no public method for this; if its private lists
+    are not found, the result is False.
     """
     return _processors(provider) == []
 
 
 def _processors(provider: Any) -> list[Any] | None:
-    """The processors behind a provider that are not ours; None if no list of them was found."""
+    """The processors of a provider that are not ours; None if no list of them was found."""
     inner = provider
     for name in ("_multi_log_record_processor", "_active_span_processor"):
         inner = getattr(provider, name, inner)
@@ -96,7 +96,7 @@ def _processors(provider: Any) -> list[Any] | None:
     return others if lists else None
 
 
-def _flag(processor: Any) -> bool | None:
+def _shutdown_flag(processor: Any) -> bool | None:
     for holder in (processor, getattr(processor, "_batch_processor", None)):
         for name in ("_shutdown", "done"):  # `done`: the batch processors before 1.34
             flag = getattr(holder, name, None)
@@ -120,21 +120,21 @@ _SHUT_DOWN: Final = (
 
 
 class GlobalProvidersExporter(ProviderExporter):
-    """Log events, metrics or spans, through the providers given or else the process's own.
+    """Exports log events, metrics or spans through the given providers, or else through the process's own.
 
     Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics if there is a
     `MeterProvider`. With `signals`: exactly these. A provider without processors counts as absent.
 
-    Counts `results.undeliverable` by signal: nothing to send through, or the provider was shut down before.
+    Counts `results.undeliverable` by signal: results for which there was no provider, or one that was shut down.
 
     Args:
-        signals: any of logs, metrics, spans; None to decide by what there is.
+        signals: any of logs, metrics, spans; None: the signals for which there are providers.
         tracer_provider, logger_provider, meter_provider: used instead of the process's own.
-        pipeline: gives the processors and the resource of the provider whose spans are evaluated, or None.
-        counters: counted into.
-        found: called when a provider is first used; the moment to move exit hooks in front of the provider's.
-        window: how far back the metrics' sliding windows reach; None for none.
-        only: whether there is no other exporter; then it is reported if nothing takes the scores although no signal was named.
+        pipeline: returns the processors and the resource of the provider whose spans are evaluated, or None.
+        counters: where `results.undeliverable` is counted.
+        found: called when a provider is first used, so that exit hooks can be moved in front of the provider's.
+        window: the limits of the metrics' sliding windows; None: there are none.
+        only: whether there is no other exporter; then missing providers are reported although no signal was named.
     """
 
     name = "opentelemetry"
@@ -161,15 +161,15 @@ class GlobalProvidersExporter(ProviderExporter):
         self._exporters: dict[str, tuple[Exporter, Any]] = {}  # signal → exporter, and the provider or pipeline behind it
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Send the reports; what cannot be sent is counted and logged once, with the remedy. Not `ok` if no signal took it."""
+        """Send the reports; `accepted` instead of `ok` if no signal has a provider, which is counted, and logged once."""
         results = [self._export(report) for report in batch]
         return ExportResult.ok() if any(results) else ExportResult("accepted")
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
-        """Start the counters of these results at 0, if there are metrics."""
-        held = self._exporter_of("metrics") if self._signals is None or "metrics" in self._signals else None
-        if held is not None and not is_shut_down(held[1]):
-            held[0].expect(evaluation, scorers, service, agent)
+        """Start the counters of these results at 0, if metrics are exported."""
+        found = self._exporter_of("metrics") if self._signals is None or "metrics" in self._signals else None
+        if found is not None and not is_shut_down(found[1]):
+            found[0].expect(evaluation, scorers, service, agent)
 
     def _export(self, report: Report) -> bool:
         failed: Exception | None = None
@@ -192,26 +192,26 @@ class GlobalProvidersExporter(ProviderExporter):
         return ("spans", *metrics) if self._only or self._exporter_of("spans") else metrics
 
     def _send(self, signal: str, report: Report) -> bool:
-        held = self._exporter_of(signal)
-        if held is not None and not is_shut_down(held[1]):
-            held[0].export((report,))
+        found = self._exporter_of(signal)
+        if found is not None and not is_shut_down(found[1]):
+            found[0].export((report,))
             return True
-        subject, why = (signal, f"there is {_MISSING[signal]}") if held is None else (f"{signal} closed", _SHUT_DOWN)
+        subject, why = (signal, f"there is {_MISSING[signal]}") if found is None else (f"{signal} closed", _SHUT_DOWN)
         self._counters.add("results.undeliverable", len(report.results), signal=signal)
         self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, why)
         return False
 
     def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:
-        """The exporter over the program's own provider of a signal, and that provider; None if it would send nothing."""
-        held = self._exporters.get(signal)
-        if held is None:
-            held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
-            # Not remembered: OTEL_LOGS_EXPORTER=none leaves a provider without processors, and a program may add one.
-            if held is None or has_no_processor(held[1]):
+        """The exporter of a signal and its provider; None if there is no provider, or one without processors."""
+        found = self._exporters.get(signal)
+        if found is None:
+            found = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
+            # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which processors may be added.
+            if found is None or has_no_processor(found[1]):
                 return None
-            self._exporters[signal] = held
+            self._exporters[signal] = found
             self._found()
-        return held
+        return found
 
     def _logs(self) -> tuple[Exporter, Any] | None:
         provider = self._loggers if self._loggers is not None else _real(get_logger_provider())
@@ -225,33 +225,33 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:
-            return _through(self._tracers)
+            return _span_exporter(self._tracers)
         # The SDK does not give a processor its provider; the other processors and the resource are what can be found of it.
         origin = self._pipeline()
         if origin is not None:
             try:
                 return SpanExporter(pipeline_tracer(*origin)), origin[0]  # flushed by the provider that flushes us
             except (TypeError, AttributeError, ImportError):
-                pass  # an SDK that makes tracers in another way
+                pass  # in this version of the SDK tracers are created in another way
         provider = global_tracer_provider()
-        return _through(provider) if provider is not None else None
+        return _span_exporter(provider) if provider is not None else None
 
     def flush(self, timeout_s: float) -> bool:
-        """Have every provider in use deliver; False if one did not in time. The program shuts them down."""
+        """Flush every provider in use; False if one did not finish in time. The program shuts them down."""
         delivered = [exporter.flush(timeout_s) for exporter, _ in list(self._exporters.values())]
         return all(delivered)
 
 
-def _through(provider: Any) -> tuple[Exporter, Any]:
+def _span_exporter(provider: Any) -> tuple[Exporter, Any]:
     return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider), provider
 
 
 class SpanExporter(ProviderExporter):
-    """One span per report, with one `gen_ai.evaluation.result` event per result.
+    """Exports one span per report, with one `gen_ai.evaluation.result` event per result.
 
     Args:
-        tracer: makes the spans; from a provider, or `pipeline_tracer`.
-        provider: of the tracer, to be flushed; None if that is done elsewhere.
+        tracer: creates the spans; from a provider, or from `pipeline_tracer`.
+        provider: the tracer's provider, which is flushed; None if that is done elsewhere.
     """
 
     name = "spans"
@@ -260,7 +260,7 @@ class SpanExporter(ProviderExporter):
         self._tracer, self._provider = tracer, provider
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Make a span for each report that has results. It starts and ends when the run ended."""
+        """Create a span for each report that has results. It starts and ends when the run ended."""
         with suppress_instrumentation():
             for report in batch:
                 if report.results:
@@ -286,7 +286,7 @@ class SpanExporter(ProviderExporter):
 
 
 class _OwnIds(RandomIdGenerator):
-    """Ids that neither disturb the program's random numbers nor repeat with its seed, as the SDK's do."""
+    """Generates ids without the global random generator, whose state must not change and whose seed would repeat them."""
 
     _random: Final = random.SystemRandom()
 
@@ -300,10 +300,10 @@ class _OwnIds(RandomIdGenerator):
 
 
 def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:
-    """A tracer whose spans go to the processors of a provider that we do not hold.
+    """Create a tracer for the processors of a provider to which there is no reference.
 
     Raises:
-        TypeError: this SDK makes tracers in another way.
+        TypeError: in this version of the SDK tracers are created in another way.
     """
     scope = InstrumentationScope(*names.INSTRUMENTATION_SCOPE)
     no_info: Any = None  # the scope's deprecated predecessor, which warns when made
@@ -314,7 +314,7 @@ _SEVERITY: Final = {"severity_number": SeverityNumber.INFO, "severity_text": "IN
 
 
 class LogEventExporter(ProviderExporter):
-    """One `gen_ai.evaluation.result` event per result.
+    """Exports one `gen_ai.evaluation.result` log event per result.
 
     Args:
         logger_provider: an SDK `LoggerProvider`.
@@ -338,7 +338,7 @@ class LogEventExporter(ProviderExporter):
 
 
 def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int], None]:
-    """What emits an event: its attributes, the run's context, its time, and the time at which it was observed."""
+    """Return a function that emits an event from its attributes, the run's context, its time and its observed time."""
     record, accepted = _record_class(logger)
 
     def emit(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:

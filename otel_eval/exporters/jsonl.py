@@ -1,4 +1,4 @@
-"""Files of JSON Lines: the exporter to a file or to standard output, and the dead-letter file of what exporters refused."""
+"""Files of JSON Lines: the exporter to a file or to standard output, and the dead-letter file for results that were refused."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ with suppress(ImportError):  # Windows
 _BLOCK: Final = 65536
 OWNER_ONLY: Final = 0o600
 """Permissions of a file that is created: results may quote agents' inputs and outputs."""
-_TAIL: Final = 64 * 2**20
+_TAIL_BYTES: Final = 64 * 2**20
 _RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
-_BEGINNING: Final = b'{"trace_id":'
+_LINE_START: Final = b'{"trace_id":'
 
 
 class JsonLinesFile:
-    """A file that lines are appended to.
+    """Appends lines to a file.
 
     Args:
-        path: the file, made if it does not exist, or "-" for standard output.
-        key: where the path stands in the configuration, for errors; left out, where it usually stands.
+        path: the file, created if it does not exist, or "-" for standard output.
+        key: the key of the path in the configuration, for errors; `usual_key` if left out.
         mode: permissions of the file if it is created, whatever the umask; a file that exists keeps its own.
 
     Raises:
@@ -51,13 +51,13 @@ class JsonLinesFile:
     def __init__(self, path: str | os.PathLike[str], *, key: str = "", mode: int = OWNER_ONLY) -> None:
         self._lock = threading.Lock()  # guards _file: one thread may write while another one flushes
         renew_after_fork(self)
-        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key or self.usual_key, mode)
+        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _open_file(Path(path), key or self.usual_key, mode)
 
     def write(self, lines: bytes) -> None:
         """Write whole lines.
 
         Raises:
-            OSError: they could not be written; nothing of them is in the file.
+            OSError: they could not be written; the file is as it was before.
         """
         with self._lock:
             if self._file is None:
@@ -69,7 +69,7 @@ class JsonLinesFile:
                     _append(self._file, lines)
 
     def sync(self) -> None:
-        """Hand the file to the disk.
+        """Write the file to the disk (fsync).
 
         Raises:
             OSError: that failed.
@@ -79,12 +79,12 @@ class JsonLinesFile:
                 os.fsync(self._file.fileno())
 
     def written_ids(self) -> set[str]:
-        """The results in the last 64 MiB of the file; none of standard output or a pipe."""
+        """The ids of results in the last 64 MiB of the file; none for standard output or a pipe."""
         with self._lock:
             if self._file is None or not self._file.seekable():
                 return set()
-            start = max(0, _size(self._file) - _TAIL)
-            return {each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL))}
+            start = max(0, _size(self._file) - _TAIL_BYTES)
+            return {each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL_BYTES))}
 
     def close(self) -> None:
         """Close the file."""
@@ -94,42 +94,42 @@ class JsonLinesFile:
 
 
 def _append(file: io.RawIOBase, lines: bytes) -> None:
-    """All of it or nothing: half a line would spoil the next one."""
+    """Append all of the lines or nothing: an incomplete line would make the next one invalid."""
     rest = memoryview(lines)
     try:
         while rest:
             rest = rest[file.write(rest) or 0 :]
     except OSError:
         with suppress(OSError):
-            _take_back(file, len(lines) - len(rest), lines)
+            _undo_append(file, len(lines) - len(rest), lines)
         raise
 
 
-def _take_back(file: io.RawIOBase, written: int, lines: bytes) -> None:
-    """Cut what was written of the lines, if it is the end: another process may append to the same file."""
+def _undo_append(file: io.RawIOBase, written: int, lines: bytes) -> None:
+    """Truncate the file by the part of the lines that was written, if it is at the end: other processes may append, too."""
     end = _size(file)
     if written and _read(file, end - written, written) == lines[:written]:
         file.truncate(end - written)
 
 
-def _opened(path: Path, key: str, mode: int) -> io.RawIOBase:
+def _open_file(path: Path, key: str, mode: int) -> io.RawIOBase:
     try:
-        file = open(path, "ab+", opener=partial(_created, mode))  # noqa: SIM115 - it is kept
+        file = open(path, "ab+", opener=partial(_create, mode))  # noqa: SIM115 - it stays open
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
             f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder, or '-'"
         ) from None
-    # A buffer has a lock of its own, which a thread may hold when the process forks, and lines that the child would write again.
+    # A buffer has a lock, which a thread may hold when the process forks, and lines that the child would write again.
     return file.detach()
 
 
 @contextmanager
 def _locked(file: io.RawIOBase) -> Iterator[None]:
-    """Keep others from appending meanwhile: workers, or agents, may share a file.
+    """Lock the file against other threads and processes that append to it: workers, or agents, may share a file.
 
-    The lock of `flock` belongs to an open file, which a process shares with its forked children; that of `lockf` to a process,
-    which may have opened the file twice.
+    Both locks are needed: that of `flock` belongs to an open file, which a process shares with its forked children; that of
+    `lockf` to a process, which may have opened the file twice.
     """
     locks = [flock, lockf] if "flock" in globals() else []  # Windows has none
     for lock in locks:
@@ -143,19 +143,19 @@ def _locked(file: io.RawIOBase) -> Iterator[None]:
                 lock(file, LOCK_UN)
 
 
-def _created(mode: int, path: str, flags: int) -> int:
-    """A handle of the file, which is created with these permissions if it does not exist."""
+def _create(mode: int, path: str, flags: int) -> int:
+    """Open the file, which is created with these permissions if it does not exist, and return its descriptor."""
     try:
         handle = os.open(path, flags | os.O_EXCL, mode)
     except FileExistsError:
         return os.open(path, flags, mode)
     with suppress(OSError, AttributeError):  # a file system without permissions; Windows
-        os.fchmod(handle, mode)  # the umask may have taken away what was asked for
+        os.fchmod(handle, mode)  # the umask may have removed some of the permissions
     return handle
 
 
 def _cut_torn_line(file: io.RawIOBase) -> None:
-    """Remove what a crash left of a last line of ours, so that the next line does not continue it; end a line of another's."""
+    """Remove an incomplete last line of ours, which a crash left; add the line end to one that others wrote."""
     end = _size(file) if file.seekable() else 0
     if not end or _read(file, end - 1, 1) == b"\n":
         return
@@ -167,7 +167,7 @@ def _cut_torn_line(file: io.RawIOBase) -> None:
             keep = start + newline + 1
             break
         keep = start
-    if _read(file, keep, len(_BEGINNING)) == _BEGINNING:
+    if _read(file, keep, len(_LINE_START)) == _LINE_START:
         file.truncate(keep)
     else:
         _append(file, b"\n")
@@ -178,7 +178,7 @@ def _size(file: io.RawIOBase) -> int:
 
 
 def _read(file: io.RawIOBase, at: int, size: int) -> bytes:
-    """Bytes at a place; forked processes share one position in the file, so it is neither used nor moved."""
+    """Read bytes at an offset. Forked processes share the position in the file, so it is neither used nor changed."""
     if hasattr(os, "pread"):
         return os.pread(file.fileno(), size, at)
     file.seek(at)
@@ -189,9 +189,9 @@ class JsonLinesExporter(Exporter):
     """Appends one line for each result to a file or to standard output.
 
     Args:
-        path: the file, made if it does not exist, or "-" for standard output.
+        path: the file, created if it does not exist, or "-" for standard output.
         mode: permissions of the file if it is created.
-        sync: whether lines are exported when they are on the disk.
+        sync: whether results count as exported only when they are on the disk.
 
     Raises:
         ConfigError: the file cannot be opened for writing.
@@ -206,7 +206,7 @@ class JsonLinesExporter(Exporter):
         self._exported_before: set[str] = set()  # results of an earlier process that may be repeated
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Append all lines of the batch, or leave the file as it was."""
+        """Append the lines of the batch; if that fails, the file is as it was before."""
         try:
             self._file.write(self._lines(batch))
             if self._sync:
@@ -221,13 +221,13 @@ class JsonLinesExporter(Exporter):
         return encoded(row for report in batch for row in rows_of(report) if row["result_id"] not in self._exported_before)
 
     def requeued(self, batch: Sequence[Report] | None) -> None:
-        """Remember which of the results are at the end of the file, some 100 bytes for each; they are not written again."""
+        """Find those of the results that are at the end of the file; they are not written again (some 100 bytes for each)."""
         written = self._file.written_ids() if batch is None or batch else set()
         ids = written if batch is None else {row["result_id"] for report in batch for row in rows_of(report)}
         self._exported_before |= written & ids
 
     def flush(self, timeout_s: float) -> bool:
-        """Lines are written when they are exported; this hands the file to the disk."""
+        """Write the file to the disk (fsync); the lines were written to it when they were exported."""
         with suppress(OSError):  # a device has no disk
             self._file.sync()
         return True
@@ -237,16 +237,16 @@ class JsonLinesExporter(Exporter):
         self._file.close()
 
 
-_OCCASION: Final = ("evaluated_at", "evaluator")  # results that differ in these alone are equal
+_IGNORED: Final = ("evaluated_at", "evaluator")  # results that differ in these alone are equal
 
 
 class ChangedLinesExporter(JsonLinesExporter):
-    """Appends a line for each result that the file does not hold as it is; of two lines with one id the later one counts.
+    """Appends a line for each result that is new or has changed; of two lines with one id the later one counts.
 
-    What the file holds is read once, when it is opened: 8 bytes are kept for each result.
+    The lines in the file are read once, when it is opened: a digest of 8 bytes is kept for each result.
 
     Args:
-        path: the file, made if it does not exist, or "-" for standard output, which holds nothing.
+        path: the file, created if it does not exist, or "-" for standard output, to which every result is written once.
         mode: permissions of the file if it is created.
 
     Raises:
@@ -255,7 +255,7 @@ class ChangedLinesExporter(JsonLinesExporter):
 
     def __init__(self, path: str, *, mode: int = OWNER_ONLY) -> None:
         super().__init__(path, mode=mode)
-        # Pipes and devices hold nothing.
+        # Pipes and devices cannot be read back.
         self._digests: dict[str, bytes] = dict(_digests_of(Path(path))) if path != "-" and Path(path).is_file() else {}
 
     def _lines(self, batch: Sequence[Report]) -> bytes:
@@ -272,18 +272,18 @@ class ChangedLinesExporter(JsonLinesExporter):
 
 
 def _digests_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The id of each result in the file and what shows whether it has changed."""
+    """The id of each result in the file, and a digest that shows whether the result has changed."""
     with path.open("rb") as lines:
         for line in lines:
             try:
                 row = json.loads(line)
                 yield row["result_id"], _digest(row)
             except (ValueError, KeyError, TypeError, RecursionError):
-                continue  # no line of ours
+                continue  # not a line of ours
 
 
 def _digest(row: Mapping[str, Any]) -> bytes:
-    compared = {key: value for key, value in row.items() if key not in _OCCASION}
+    compared = {key: value for key, value in row.items() if key not in _IGNORED}
     return blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=8).digest()
 
 
@@ -296,7 +296,10 @@ class DeadLetterFile(JsonLinesFile):
         """Write the results to the file.
 
         Args:
-            rejected: how many of them were refused, where the exporter does not know which; None: all.
+            exporter: the exporter's name.
+            reports: the reports with the results.
+            why: the reason, written with each result.
+            rejected: how many of the results were refused, if it is not known which; None: all.
 
         Raises:
             OSError: they could not be written.

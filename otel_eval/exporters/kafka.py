@@ -1,4 +1,4 @@
-"""Results as records of a Kafka topic, with keys by which compaction keeps the newest result of each evidence."""
+"""Exports results as records of a Kafka topic, with keys by which log compaction keeps the newest result for the same spans."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
 _KEY: Final = ("trace_id", "span_id", "evaluation", "scorer", "spans_digest")
-_LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records that were given up
-# What is wrong with the record itself. Everything else may pass, or an operator can repair it: credentials, topics, replicas.
+_LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records whose delivery failed
+# Errors of the record itself. All others are retryable, or an operator can repair them: credentials, topics, replicas.
 _PERMANENT: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "INVALID_RECORD", "RECORD_LIST_TOO_LARGE"})
 
 
 def key_of_row(row: Mapping[str, Any]) -> bytes:
     """The key of a result's record: trace, run span, evaluation, scorer and digest of the spans, as a JSON list.
 
-    Results of different evidence have different keys: after compaction, `merge_results` still finds traces that were split
-    between evaluators.
+    Results from different spans have different keys, so that `merge_results` still finds traces that were split between
+    evaluators after log compaction.
 
     >>> key_of_row({"trace_id": "a1", "span_id": "b2", "evaluation": "e", "scorer": "s", "spans_digest": None})
     b'["a1","b2","e","s",null]'
@@ -38,7 +38,7 @@ def key_of_row(row: Mapping[str, Any]) -> bytes:
 
 
 def producer_settings(settings: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """The settings of a producer that acknowledges a record when all replicas have it, once and in order."""
+    """The settings of a producer whose records are acknowledged by all in-sync replicas, written once and in order."""
     # Java clients hash keys by murmur2: the same key reaches the same partition from every producer of the topic.
     defaults = {"partitioner": "murmur2_random", "linger.ms": 5}
     return defaults | dict(settings) | {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(timeout_s * 1000)}
@@ -47,37 +47,37 @@ def producer_settings(settings: Mapping[str, Any], timeout_s: float) -> dict[str
 class KafkaTopicExporter(Exporter):
     """Writes one record for each result and waits until the cluster has acknowledged the batch.
 
-    A batch of which a record was not acknowledged in time is written again as a whole: a record may be there twice, with the
-    same key and content.
+    If a record of a batch was not acknowledged in time, the whole batch is written again, so that the topic may have a record
+    twice, with the same key and content.
 
     Args:
-        settings: of librdkafka, for the cluster.
+        settings: settings of librdkafka for the cluster.
         topic: the topic.
         encoding: `json`: the fields of a line of JSON Lines; `otlp_proto`: an OTLP logs request with one event.
-        timeout_s: for one batch.
+        timeout_s: the timeout for one batch, in seconds.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, *, encoding: str = "json", timeout_s: float = 10.0) -> None:
         self.name = "kafka"
         self._settings, self._topic, self._timeout_s = producer_settings(settings, timeout_s), topic, timeout_s
-        self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event is about a run
+        self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event belongs to a run
         self._records: Final = _json_records if self.exports_no_run else _otlp_records
         self._producer: Producer | None = None
         self._process = os.getpid()
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Write the records of the batch, and wait until they are acknowledged."""
-        producer, failures = self._opened(), list[tuple[int, Any]]()
+        producer, failures = self._open_producer(), list[tuple[int, Any]]()
         for place, report in enumerate(batch):
             for key, value in self._records(report):
-                _produce(producer, self._topic, key, value, partial(_note, failures, place), self._timeout_s)
+                _produce(producer, self._topic, key, value, partial(_add_failure, failures, place), self._timeout_s)
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
             producer.flush(_LAST_S)
         return self._result(failures)
 
-    def _opened(self) -> Producer:
-        """The producer; in a forked child another one, because threads of librdkafka do not survive a fork."""
+    def _open_producer(self) -> Producer:
+        """Return the producer; a forked child creates its own, because threads of librdkafka do not survive a fork."""
         if self._producer is None or self._process != os.getpid():
             from confluent_kafka import Producer  # deferred: the package is an extra
 
@@ -87,16 +87,16 @@ class KafkaTopicExporter(Exporter):
 
     def _result(self, failures: Sequence[tuple[int, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
-            self._producer = None  # librdkafka takes nothing more through it
-        passing = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
-        if passing is not None:
-            return ExportResult.retryable(_reason(passing))
+            self._producer = None  # after a fatal error it accepts no more records
+        retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
+        if retryable is not None:
+            return ExportResult.retryable(_reason(retryable))
         if failures:
             return ExportResult.partial([place for place, _ in failures], _reason(failures[0][1]))
         return ExportResult.ok()
 
     def close(self, timeout_s: float) -> None:
-        """End the connections; what was not acknowledged is given up."""
+        """Close the connections; records that are not acknowledged yet are dropped."""
         producer, self._producer = self._producer, None
         if producer is not None and self._process == os.getpid():
             producer.purge()
@@ -104,30 +104,30 @@ class KafkaTopicExporter(Exporter):
 
 
 class ClientLog:
-    """Takes librdkafka's log lines: one of each kind in a minute, because it writes many while a broker is away."""
+    """Logs librdkafka's messages, at most one of each kind a minute: it has many while a broker cannot be reached."""
 
     def __init__(self) -> None:
         self._warnings: Final = Warnings()
 
     def log(self, _: int, message: str, *args: Any) -> None:
-        """Log a line; its first argument is its kind."""
+        """Log a message; its first argument is its kind."""
         self._warnings.say(str(args[:1]), "librdkafka: " + message, *args)
 
 
 def _json_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
-    """The fields of each result, and of a trace without one."""
+    """Key and value of the JSON record of each result, and of a trace without results."""
     for row in rows_of(report):
         yield key_of_row(row), line_of(row).encode("utf-8", "backslashreplace")
 
 
 def _otlp_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
-    """An event for each result, as a log record."""
+    """Key and value of the OTLP record of each result: a logs request with one event."""
     for row, result in zip(rows_of(replace(report, no_run=None)), report.results, strict=True):
         yield key_of_row(row), logs_request([replace(report, results=(result,))])
 
 
 def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Callable[..., None], timeout_s: float) -> None:
-    """Hand a record to librdkafka, waiting once where its queue is full; `done` is called with the error, or None."""
+    """Pass a record to librdkafka, waiting once if its queue is full; `done` is called with the error, or None."""
     from confluent_kafka import KafkaException
 
     try:
@@ -139,12 +139,12 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Cal
         done(error.args[0], None)
 
 
-def _note(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
+def _add_failure(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
     if error is not None:
         failures.append((place, error))
 
 
 def _reason(error: KafkaError) -> str:
-    """Librdkafka's name of an error, in small letters: its text may quote addresses."""
+    """Librdkafka's name of an error, in lower case. Its message is not used: it may quote addresses."""
     name: str = error.name()
     return name.lstrip("_").lower().replace("_", " ")

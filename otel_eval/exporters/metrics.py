@@ -1,6 +1,6 @@
-"""Scores and tool calls as metrics.
+"""Exports scores and tool calls as metrics.
 
-The number of label values is bounded, because agents make up tool names.
+The number of label values is bounded, because agents invent tool names.
 `docs/reference/signals.md` lists every instrument.
 """
 
@@ -26,39 +26,39 @@ _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
 _CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not chosen by senders
-_REMEMBERED_TRACES: Final = 64  # reports of one run come one after another; interleaved at most by other traces' revisions
+_CACHED_TRACES: Final = 64  # reports of one run follow one another, with at most revisions of other traces in between
 _LABELS: Final = (("pass", "scored"), ("fail", "scored"), ("not_evaluated", "skipped"), ("not_evaluated", "failed"))
 
 SDK_SETS: Final = 1800 // len(_LABELS)
-"""Sets of labels that fit into the 2,000 points which newer SDKs keep of an instrument by default, with room for "other"."""
+"""Sets of labels that fit into the 2,000 points which newer SDKs keep of an instrument by default, beside those of "other"."""
 
 
 class _LabelSets:
-    """The first values of each label as they are, and the first sets of labels; what comes further is "other", and counted.
+    """Limits the values of each label and the sets of labels: the first ones are used as they are, further ones are "other".
 
     Each set is a series that the SDK keeps forever, and two hundred agents, services and tools make eight million of them.
 
     Args:
-        max_values: of one label.
-        max_sets: of labels together.
-        over: called with which of the limits turned a label into "other".
+        max_values: the most values of one label.
+        max_sets: the most sets of labels.
+        over: called with the limit, values or sets, whenever a label becomes "other".
         new: called with each set when it is used for the first time.
     """
 
     def __init__(
         self, max_values: int, max_sets: int, over: Callable[[str], None], new: Callable[[dict[str, str]], None] = lambda _: None
     ) -> None:
-        self._max_sets, self._over, self._new = max_sets, over, new
+        self._max_sets, self._count_over_limit, self._new = max_sets, over, new
         self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(max_values))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
-        self._given: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
-        self._lock = threading.Lock()  # guards the others; a set is met by the thread of a result or of an agent's first span
+        self._used: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
+        self._lock = threading.Lock()  # guards the others: results and agents' first spans come on different threads
         renew_after_fork(self)
 
     def labels(self, **given: str) -> dict[str, str]:
-        """The labels to use."""
+        """Return the labels to use for the given ones; empty values are left out."""
         key = tuple(given.items())
-        found = self._given.get(key)
+        found = self._used.get(key)
         if found is None:
             with self._lock:
                 found = self._labels(key)
@@ -67,30 +67,30 @@ class _LabelSets:
     def _labels(self, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
         used = {key: self._known[key].name(names.sendable(value)) for key, value in given if value}
         if any(value == OTHER != dict(given)[key] for key, value in used.items()):
-            self._over("values")
-        elif len(self._given) < self._max_sets:
-            self._given[given] = used
-        one = tuple(used.items())
-        if one not in self._sets:
+            self._count_over_limit("values")
+        elif len(self._used) < self._max_sets:
+            self._used[given] = used
+        label_set = tuple(used.items())
+        if label_set not in self._sets:
             if len(self._sets) >= self._max_sets:
-                self._over("sets")
-                return {key: value if key in _CONFIGURED else OTHER for key, value in one}
-            self._sets.add(one)
+                self._count_over_limit("sets")
+                return {key: value if key in _CONFIGURED else OTHER for key, value in label_set}
+            self._sets.add(label_set)
             self._new(used)
         return used
 
 
 class MetricsExporter(ProviderExporter):
-    """Histograms and counters of what was scored and of the calls that were made.
+    """Exports histograms and counters of scores and tool calls.
 
-    Scores and calls of revision 0 only, so that a run counts once; later revisions are counted apart. Counters of results begin
-    at 0, because a rate ignores what a series begins with.
+    Only scores and calls of revision 0 are counted, so that a run counts once; later revisions have a counter of their own.
+    Counters of results begin at 0, because rates ignore the first value of a series.
 
     Args:
         meter_provider: an SDK `MeterProvider`.
         max_values: distinct values of a label before further ones become "other".
         max_sets: sets of labels, of results and of tools each, before further ones become "other".
-        window: how far back the aggregates over a sliding window reach; None for none.
+        window: the limits of the sliding windows; None: there are none.
         counters: counts `metrics.over_limit` by limit: measurements whose labels became "other".
     """
 
@@ -108,11 +108,11 @@ class MetricsExporter(ProviderExporter):
         self._provider = meter_provider
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._of_results: Final = _LabelSets(max_values, max_sets, self._over, self._zero)
-        self._of_tools: Final = _LabelSets(max_values, max_sets, self._over)
-        self._of_errors: Final = _LabelSets(max_values, max_sets, self._over)
-        # Of each trace the calls that were counted: a run that two evaluations report, or a run within a run, counts once.
-        self._counted: Final = lru_cache(_REMEMBERED_TRACES)(lambda trace_id: set[Any]())
+        self._of_results: Final = _LabelSets(max_values, max_sets, self._count_over_limit, self._start_at_zero)
+        self._of_tools: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
+        self._of_errors: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
+        # The calls of each trace that were counted: those of a run with two evaluations, or of nested runs, count once.
+        self._counted: Final = lru_cache(_CACHED_TRACES)(lambda trace_id: set[Any]())
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = meter.create_histogram(
             "otel_eval.score", "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
@@ -126,11 +126,11 @@ class MetricsExporter(ProviderExporter):
         self._errors = meter.create_counter("otel_eval.tool.errors", "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
 
-    def _over(self, limit: str) -> None:
+    def _count_over_limit(self, limit: str) -> None:
         self._counters.add("metrics.over_limit", limit=limit)
         self._warnings.say(limit, "%s: too many %s of labels; further ones are counted as %r", self.name, limit, OTHER)
 
-    def _zero(self, labels: dict[str, str]) -> None:
+    def _start_at_zero(self, labels: dict[str, str]) -> None:
         for label, outcome in _LABELS:
             self._count.add(0, labels | {names.SCORE_LABEL: label, names.OUTCOME: outcome})
 
@@ -145,7 +145,7 @@ class MetricsExporter(ProviderExporter):
         return self._of_results.labels(**named, **{names.NAME: scorer, names.SCORER_TYPE: kind})
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Count the reports. A report's run is the exemplar of every point."""
+        """Record the reports in the metrics, with the runs as exemplars."""
         with suppress_instrumentation():
             for report in batch:
                 context = run_context(report.trajectory)

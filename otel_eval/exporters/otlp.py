@@ -1,6 +1,6 @@
-"""Export results over OTLP: log events and spans through a queue for each signal, metrics through readers of the SDK.
+"""Exports results over OTLP: log events and spans through a queue for each signal, metrics through readers of the SDK.
 
-Metrics are pushed to OTLP endpoints at an interval, and collected when they are scraped.
+Metrics are pushed to OTLP endpoints periodically, or collected when they are scraped.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _DEFAULT: Final = RetryPolicy()
 
 
 class OtlpSignalExporter(Exporter):
-    """Requests to one signal of an OTLP endpoint.
+    """Exports one signal to an OTLP endpoint.
 
-    They are sent by ourselves, because the official exporter reports neither why an endpoint refused, nor what it rejected, nor
-    when to retry.
+    It does not use the SDK's exporter, which reports neither why an endpoint refused a request, nor what it rejected, nor when
+    to retry.
 
     Args:
         to: the endpoint, as `for_signal` returns it.
         signal: logs or spans.
-        name: the endpoint's.
+        name: the name of the endpoint.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -57,23 +57,23 @@ class OtlpSignalExporter(Exporter):
         return self._client.send(self._encode(batch))
 
     def close(self, timeout_s: float) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._client.close()
 
 
 class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
-    """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
+    """Sends metrics, with retries for `to.timeout_s`. Nothing is queued, because the next export contains the sums again.
 
-    Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
+    OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION set temporality and histograms.
     Counts `exports.sent` and `exports.failed`, `exports.rejected` (data points), `exports.outages` and `exports.recovered`.
 
     Args:
         to: the endpoint, as `for_signal` returns it.
-        name: in counters and warnings.
+        name: the name in counters and warnings.
         retry: how long to wait between attempts.
 
     Attributes:
-        failures: exports that failed so far.
+        failures: the number of exports that failed.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -91,13 +91,13 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         self.failures = 0
 
     def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> sdk.MetricExportResult:
-        """Send the sums."""
+        """Send the metrics. SUCCESS also if the endpoint does not support them."""
         with suppress_instrumentation():
-            result = self._sent(encode_metrics(metrics_data).SerializeToString())
+            result = self._send(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
-            self._outage.over(0)
-            self._rejected(result)
+            self._outage.ended(0)
+            self._count_rejected(result)
             return sdk.MetricExportResult.SUCCESS
         self.failures += 1
         self._counters.add("exports.failed", exporter=self.name)
@@ -108,14 +108,14 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
         return sdk.MetricExportResult.FAILURE
 
-    def _rejected(self, result: ExportResult) -> None:
+    def _count_rejected(self, result: ExportResult) -> None:
         if result.rejected:
             self._counters.add("exports.rejected", result.rejected, exporter=self.name)
             reason = result.reason or "no reason given"
             self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
 
-    def _sent(self, body: bytes) -> ExportResult:
-        """The result of the last attempt, none of which begins later than the endpoint's timeout."""
+    def _send(self, body: bytes) -> ExportResult:
+        """Send with retries for the endpoint's timeout, and return the result of the last attempt."""
         until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
         while True:
             result = self._attempts.make(lambda: self._client.send(body))
@@ -125,21 +125,21 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
                 return result
 
     def counts(self) -> dict[str, int]:
-        """1 while the endpoint does not support metrics."""
+        """1 if the endpoint does not support metrics."""
         return {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Nothing is held here."""
+        """Return True: nothing is queued."""
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """Close the connection."""
+        """Stop retrying and close the connection."""
         self._stopping.set()
         self._client.close()
 
 
 def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """A reader that keeps all series that the exporter may make; older SDKs have no limit that would have to be raised."""
+    """Create a reader that keeps all series of the exporter; older SDKs have no limit that would have to be raised."""
     most = 5 * _MAX_SETS  # four counters of results for each set, and the sets of "other"
     try:
         return kind(*args, cardinality_limits={Counter: most, Histogram: most}, **options)
@@ -148,13 +148,13 @@ def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 class OtlpMetricsExporter(MetricsExporter):
-    """The instruments with a provider of their own, whose readers push them to endpoints or collect them for a scrape.
+    """Exports metrics through a provider of its own, whose readers push them to endpoints or collect them for a scrape.
 
     Args:
-        exporters: of the endpoints; none where the instruments are only scraped.
-        window: how far back the metrics' sliding windows reach; None for none.
+        exporters: the exporters to the endpoints; none if the metrics are only scraped.
+        window: the limits of the sliding windows; None: there are none.
         scraped: whether `collect` is used.
-        interval_s: time between two exports.
+        interval_s: seconds between two exports.
         instance_id: `service.instance.id`.
     """
 
@@ -174,19 +174,19 @@ class OtlpMetricsExporter(MetricsExporter):
         readers += [
             _reader(sdk.PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters
         ]
-        # The text of a scrape has no exemplars, and to choose one takes longer than to count.
+        # The text of a scrape has no exemplars, and choosing one takes longer than counting.
         exemplars: dict[str, Any] = {} if exporters else {"exemplar_filter": AlwaysOffExemplarFilter()}
         provider = MeterProvider(readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars)
         name = exporters[0].name if len(exporters) == 1 else "metrics"
         super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Add to the sums. Exports of the sums are counted, not results."""
+        """Record the reports in the metrics. Not results are counted as exported, but exports of the metrics."""
         super().export(batch)
         return ExportResult("accepted")
 
     def collect(self) -> Any:
-        """The SDK's `MetricsData` of now, cumulative; None if nothing was measured."""
+        """Collect the current metrics as the SDK's `MetricsData`, cumulative; None if nothing was recorded."""
         return self._scraped.get_metrics_data() if self._scraped is not None else None
 
     def counts(self) -> dict[str, int]:
@@ -194,10 +194,10 @@ class OtlpMetricsExporter(MetricsExporter):
         return {name: count for each in self._exporters for name, count in each.counts().items()}
 
     def flush(self, timeout_s: float) -> bool:
-        """Export the sums; False if that failed or time ran out."""
+        """Export the metrics; False if that failed or took longer than `timeout_s` seconds."""
         before = [each.failures for each in self._exporters]
         return super().flush(timeout_s) and [each.failures for each in self._exporters] == before
 
     def close(self, timeout_s: float) -> None:
-        """Export the sums and end; the provider has a time limit of its own."""
+        """Export the metrics and shut the provider down, which has a timeout of its own."""
         self._provider.shutdown()

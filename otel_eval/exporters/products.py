@@ -1,22 +1,22 @@
-"""Scores in Phoenix, MLflow, Langfuse, LangSmith, Datadog and Logfire, on the run's span, by the API of each.
+"""Exporters of scores to Phoenix, MLflow, Langfuse, LangSmith, Datadog and Logfire, on the run's span, by the API of each.
 
 Sources:
 Phoenix: the REST API of Phoenix 20.26, `POST /v1/span_annotations` and `/v1/trace_annotations`. Span, name and identifier
 together are the key of an annotation: sent again, it is replaced. With `sync=false` Phoenix waits for spans that it does not have
 yet.
-MLflow: the REST API of MLflow 3.17, `/api/3.0/mlflow/traces/{trace}/assessments`. An assessment's id is chosen here, so that a
-score is updated by PATCH and created by POST only where there is none. MLflow does not wait for traces: they have to be there.
-The others are written from their documentation and not tried against the live services; read on 2026-11-22 and 2026-11-23:
+MLflow: the REST API of MLflow 3.17, `/api/3.0/mlflow/traces/{trace}/assessments`. The client chooses the id of an assessment, so
+that a score is updated by PATCH and created by POST only if there is none. The trace has to be in MLflow before its scores.
+The others follow their documentation, read on 2026-11-22 and 2026-11-23, and were not tried against the live services:
 Langfuse: API reference, `POST /api/public/scores`: a score is updated by its id, and may come before its trace. Traces that it
-gets by OTLP have the ids of OpenTelemetry.
+receives by OTLP have the ids of OpenTelemetry.
 LangSmith: API reference, `POST /api/v1/feedback` and `PATCH /api/v1/feedback/{id}`, and the Python package langsmith 0.15.0: the
-id of feedback is chosen by the client, feedback on a run that is not there yet is a 404, and the id of a run that came by OTLP is
-that of its span, filled up with zeros in front.
+id of feedback is chosen by the client, feedback on a missing run is a 404, and the id of a run that came by OTLP is that of its
+span, padded with zeros in front.
 Datadog: documentation of `POST /api/intake/llm-obs/v2/eval-metric`, of external evaluations and of OpenTelemetry spans (tag
 `source:otel`, ids in decimal). It names no key by which an evaluation would be replaced.
 Logfire: documentation of human review (`record_feedback`) and of alternative clients (OTLP over HTTP, protobuf), and the span
-that the Python package logfire-sdk 5.4.0 makes of feedback. A second span about the same score is not documented to replace the
-first.
+that the Python package logfire-sdk 5.4.0 creates for feedback. A second span about the same score is not documented to replace
+the first.
 """
 
 from __future__ import annotations
@@ -121,17 +121,17 @@ class MlflowExporter(AnnotationExporter):
         if not _is_absent(response):
             return response_result(response)
         source = {"source_type": "LLM_JUDGE" if score.by_judge else "CODE", "source_id": "otel_eval"}
-        made = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
-        return self._created(self.call("POST", path, {"assessment": assessment | made}), update)
+        fixed = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
+        return self._created(self.call("POST", path, {"assessment": assessment | fixed}), update)
 
     def _created(self, response: HttpResponse, update: Callable[[], HttpResponse]) -> ExportResult:
-        if response.status == 500 and _EXISTS in response.content.lower():  # created meanwhile, by whom it was sent before
+        if response.status == 500 and _EXISTS in response.content.lower():  # an earlier attempt has created it meanwhile
             response = update()
         return ExportResult("missing", "404, MLflow has no such trace") if _is_absent(response) else response_result(response)
 
 
 def _is_absent(response: HttpResponse) -> bool:
-    """Whether MLflow has no such trace or assessment; a 404 of something before it is about the endpoint."""
+    """Whether MLflow has no such trace or assessment; a 404 of a proxy in front of it is about the endpoint."""
     if response.status != 404:
         return False
     with suppress(ValueError):
@@ -141,13 +141,13 @@ def _is_absent(response: HttpResponse) -> bool:
 
 
 def _assessment(score: Score) -> dict[str, Any]:
-    """What a later revision may change."""
+    """The fields of an assessment that a later revision may change."""
     metadata = {key: str(value) for key, value in score.metadata.items()}
     return {"assessment_name": score.name, "feedback": _feedback(score), "rationale": score.explanation, "metadata": metadata}
 
 
 def _feedback(score: Score) -> dict[str, Any]:
-    """A number, the recorded label, yes or no of a whole evaluation, or why there is none of these."""
+    """The score, the recorded label, yes or no for a whole evaluation, or else the reason why there is none."""
     outcome = score.result.outcome
     if isinstance(outcome, Scored):
         return {"value": score.value if score.result.scorer else "yes" if outcome.passed else "no"}
@@ -188,7 +188,7 @@ class LangsmithExporter(AnnotationExporter):
         """Update the feedback, or create it."""
         (score,) = scores
         key, value = str(UUID(hex=score.digest)), None if score.value is not None else score.label
-        feedback = {"score": score.value, "value": value, "comment": score.explanation or None}  # what a revision may change
+        feedback = {"score": score.value, "value": value, "comment": score.explanation or None}  # a revision may change these
         response = self.call("PATCH", f"/api/v1/feedback/{key}", feedback)
         if response.status != 404:
             return response_result(response)
@@ -248,7 +248,7 @@ def _metric(score: Score) -> dict[str, Any]:
 
 
 def _label(name: str) -> str:
-    """The name as Datadog takes it: ASCII letters, digits and underscores, a letter first.
+    """The name in the form that Datadog accepts: ASCII letters, digits and underscores, a letter first.
 
     >>> _label("policy.tool errors"), _label("2nd")
     ('policy_tool_errors', 's_2nd')
@@ -266,16 +266,16 @@ class LogfireExporter(AnnotationExporter):
     replaces: ClassVar[bool] = False
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
-        """Send a span for each score; a request of which some are rejected is refused, so that those are found."""
+        """Send a span for each score. A partial success counts as refused, so that the rejected scores are found by halving."""
         spans = ((each.report.trajectory, [_feedback_span(each)]) for each in scores)
         response = self.call("POST", "/v1/traces", request_of(spans))
-        if (taken := http_result(response)).rejected:
-            return ExportResult("permanent", taken.reason or "a span was rejected")
+        if (result := http_result(response)).rejected:
+            return ExportResult("permanent", result.reason or "a span was rejected")
         return response_result(response)
 
 
 def _feedback_span(score: Score) -> bytes:
-    """A span with the result's id, so that a request that is repeated makes no other."""
+    """Encode a span whose id is a hash of the result's, so that a repeated request does not add another span."""
     value = score.label if score.value is None else score.value
     about = {f"{names.SCOPE}.{key}": each for key, each in ({"label": score.label} | score.metadata).items()}
     attributes = about | {

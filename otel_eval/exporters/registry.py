@@ -1,4 +1,4 @@
-"""Exporters of other packages: found by entry point, made from the options of the configuration."""
+"""Finds exporters of other packages by entry point, and creates them with the options of the configuration."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ GROUP: Final = "otel_eval.exporters"
 
 
 def installed_exporters() -> dict[str, list[EntryPoint]]:
-    """The entry points of each name: one, unless two packages chose the same name."""
+    """The entry points by name: one for each, unless two packages chose the same name."""
     return entry_points_of(GROUP)
 
 
 def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
-    """The exporter that a package registers under a name, with options.
+    """Create the exporter that a package registers under a name, with options.
 
     Raises:
-        ConfigError: it cannot be loaded, or an option cannot be used; one line for each problem, beginning with its key.
+        ConfigError: it cannot be loaded, or an option is invalid; one line for each problem, beginning with its key.
     """
     found = installed_exporters().get(name, [])
     if len(found) != 1:
         paths = " and ".join(sorted(each.value for each in found))
         raise ConfigError(f"two packages register it, {paths}; remove one" if found else "no installed package registers it")
     try:
-        made = found[0].load()
+        loaded = found[0].load()
     except (Exception, SystemExit) as error:
         raise ConfigError(f"cannot be loaded ({describe_import_error(error)}); repair or remove its package") from error
-    if not (inspect.isclass(made) and issubclass(made, Exporter)):
+    if not (inspect.isclass(loaded) and issubclass(loaded, Exporter)):
         raise ConfigError(
             f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter; repair its package"
         )
-    if problems := wrong_parameters(made, options or {}):
+    if problems := wrong_parameters(loaded, options or {}):
         raise ConfigError(*problems)
-    exporter: Exporter = instance_of(made, options or {}, "refused its options")
+    exporter: Exporter = instance_of(loaded, options or {}, "refused its options")
     exporter.name = name
     return exporter

@@ -1,7 +1,7 @@
-"""Results as OTLP: log records, evaluation spans with an event for each result, and what is appended to runs' own spans.
+"""Encodes results as OTLP: log records, evaluation spans with events, and fields that are appended to runs' own spans.
 
-`global_providers.py` makes the same records of the SDK, for providers. A message in protobuf may be continued by appending
-fields: `Span.events` is repeated, so what is appended to a span is one more event, and nothing before it is touched.
+`global_providers.py` creates the same records with the SDK, for providers. Fields may be appended to an encoded protobuf
+message: `Span.events` is repeated, so that each appended field is one more event, and nothing before it changes.
 Source: opentelemetry-proto, logs.proto, trace.proto, common.proto.
 """
 
@@ -28,14 +28,14 @@ _EVENTS: Final = 11
 _ATTRIBUTES: Final = 3  # of an event
 _LOG_ATTRIBUTES: Final = 6
 _EVENT_NAME: Final = sized(2, names.EVENT_NAME.encode())
-_RECORD_NAME: Final = sized(12, names.EVENT_NAME.encode())  # not every protobuf class that may be installed knows it
+_RECORD_NAME: Final = sized(12, names.EVENT_NAME.encode())  # not every protobuf class that may be installed has this field
 _SCOPE_NAME, _SCOPE_VERSION, _SCHEMA_URL = (text.encode() for text in names.INSTRUMENTATION_SCOPE)
 _SCOPE: Final = sized(1, sized(1, _SCOPE_NAME) + sized(2, _SCOPE_VERSION))
 _LOCAL, _REMOTE = 0x100, 0x300  # SpanFlags: it is known whether the parent, or what is linked, is remote
 
 
 def own_resource(instance_id: str | None = None) -> Any:
-    """`service.name` otel-eval, what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME contain, and an id if one is given."""
+    """Our own resource: `service.name` otel-eval, OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and an id if one is given."""
     resource = Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
     return resource.merge(Resource({"service.instance.id": instance_id})) if instance_id else resource
 
@@ -51,11 +51,11 @@ def spans_request(batch: Sequence[Report]) -> bytes:
 
 
 REQUESTS: Final[Mapping[str, Callable[[Sequence[Report]], bytes]]] = {"logs": logs_request, "spans": spans_request}
-"""How reports become a request, by signal."""
+"""The functions that encode reports as a request, by signal."""
 
 
 def request_of(items: Iterable[tuple[Trajectory, Iterable[bytes]]]) -> bytes:
-    """A request of spans or of log records, each under the resource of its run; where that is not known, under our own."""
+    """Encode a request of spans or log records, each under the resource of its run; if that is not known, under our own."""
     encoded: dict[int, bytes] = {}  # runs share the objects, and equal resources of several scopes are several objects
     groups: dict[bytes, list[bytes]] = {}
     for run, members in items:
@@ -71,13 +71,13 @@ def _group(resource: bytes, members: bytes) -> bytes:
 
 
 def _ids(run: Trajectory) -> tuple[bytes, bytes]:
-    """Of the trace and of the run's own span; empty for a run without ids."""
+    """The ids of the trace and of the run's own span; both empty for a run without ids."""
     found = get_current_span(names.run_context(run)).get_span_context()
     return (found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big")) if found.is_valid else (b"", b"")
 
 
 def _records(report: Report) -> Iterator[bytes]:
-    """An event for each result at the end of the run, observed when it was evaluated."""
+    """Encode a log record for each result, at the end of the run, observed when the run was evaluated."""
     trace_id, span_id = _ids(report.trajectory)
     head = LogRecord(
         time_unix_nano=names.run_ended_ns(report),
@@ -94,7 +94,7 @@ def _records(report: Report) -> Iterator[bytes]:
 
 
 def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[str, Any]) -> Span:
-    """A span below the run's own, at the run's end."""
+    """Create a child span of the run's own, which starts and ends at the run's end."""
     trace_id, parent_id = _ids(report.trajectory)
     ended_ns = names.run_ended_ns(report)
     span = Span(
@@ -112,7 +112,7 @@ def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[st
 
 
 def _evaluation_span(report: Report) -> bytes:
-    """With the id of the first result, which is a hash: a report that is sent again is the same span again."""
+    """Encode an evaluation span. Its id is from the first result's, a hash, so that a report sent again is the same span."""
     span_id = bytes.fromhex(report.results[0].result_id[:16])
     attributes = {names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report)
     span = span_below(report, span_id if any(span_id) else os.urandom(8), f"evaluate {report.evaluation}", attributes)

@@ -1,4 +1,4 @@
-"""Results as rows of JSON fields, and rows as lines of strict JSON."""
+"""Converts results to rows of JSON fields, and rows to lines of strict JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA: Final = 1
 
 
 def rfc3339(ns: int | None) -> str | None:
-    """Unix nanoseconds as RFC 3339 text in UTC; None if there are none, or no calendar has them.
+    """Format Unix nanoseconds as RFC 3339 text in UTC; None for None and for times out of range.
 
     >>> rfc3339(1_700_000_000_000_000_001)
     '2023-11-14T22:13:20.000000001Z'
@@ -38,12 +38,12 @@ def _second(seconds: int) -> str:
 
 
 def start_time(run: Trajectory) -> str | None:
-    """When the run began; None if that was not recorded: spans without times have 0 for both."""
+    """The start of the run; None if it was not recorded: start and end of a span without times are 0."""
     return rfc3339(run.start_ns) if run.start_ns or run.end_ns else None
 
 
 def duration_ms(run: Trajectory) -> float | None:
-    """How long the run took, in milliseconds; None if that was not recorded, or it ended before it began."""
+    """The duration of the run in milliseconds; None if it was not recorded or is negative."""
     elapsed = elapsed_ns(run)
     return None if elapsed is None else elapsed / 1e6
 
@@ -57,18 +57,18 @@ def _finite(value: Any) -> Any:
 
 
 def _encoder(item: str, key: str) -> Callable[[Any], str]:
-    """Makes strict JSON with these separators; numbers that JSON has no name for become null."""
-    plain = json.JSONEncoder(
+    """Return an encoder to strict JSON with these separators; NaN and infinite numbers become null."""
+    encode_python = json.JSONEncoder(
         ensure_ascii=False, allow_nan=False, default=str, check_circular=False, separators=(item, key)
     ).encode
-    # `encode` makes a new encoder in C for each text, which costs as much as using it for a short one.
-    made = c_make_encoder and c_make_encoder(None, str, encode_basestring, None, key, item, False, False, False)
+    # `encode` creates a new C encoder for each value, which costs as much as using it for a short one.
+    encode_c = c_make_encoder and c_make_encoder(None, str, encode_basestring, None, key, item, False, False, False)
 
     def encode(value: Any) -> str:
         try:
-            return "".join(made(value, 0)) if made else plain(value)
+            return "".join(encode_c(value, 0)) if encode_c else encode_python(value)
         except ValueError:
-            return plain(_finite(value))
+            return encode_python(_finite(value))
 
     return encode
 
@@ -81,21 +81,21 @@ compact_json: Final = _encoder(",", ":")
 # control terminals, end lines in some readers, or show text in another order than it has. Lone surrogates have no UTF-8.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NO_RUN: Final = "no_run"
-"""The outcome of a line that says that a trace has no result."""
+"""The outcome in the line of a trace without results."""
 
 
 def result_fields(report: Report, result: Result) -> dict[str, Any]:
-    """One result as JSON values.
+    """The fields of one result, as JSON values.
 
     `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it was skipped, `threshold`
-    where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
-    error's type (never the error's message, which may quote content).
+    unless a threshold decides. `explanation` of a skipped result is its text, of a failed one the error's type (never the
+    error's message, which may quote content).
     """
     return _row(report, _run_of(report), result, _outcome_fields(result), shared_fields(report))
 
 
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
-    """The fields of each line that a report has."""
+    """The fields of each line of a report: of its results, or that the trace has none."""
     run, shared = _run_of(report), shared_fields(report)
     for result in report.results:
         yield _row(report, run, result, _outcome_fields(result), shared)
@@ -109,7 +109,7 @@ def _row(report: Report, run: dict[str, Any], result: Result, own: dict[str, Any
 
 
 def lines_of(report: Report) -> Iterator[bytes]:
-    """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
+    """The lines of a report, equal to `line_of` of its rows. The fields that results share are encoded once."""
     run = _safe(_json(_run_of(report))[:-1])
     shared = f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
     own = [(result, _outcome_fields(result)) for result in report.results]
@@ -132,20 +132,20 @@ def _source_json(evaluation: str, scorer: str, kind: str, version: str) -> str:
 
 
 def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
-    """What stands where a result would, and the fields of its own."""
+    """Return a placeholder for the result of a trace without any, and its outcome fields."""
     outcome = Skipped(no_run.why)
     result = Result(evaluation="", scorer="", type="", version="", outcome=outcome, revision=0, result_id=no_run.result_id)
     return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": None}
 
 
 def _run_of(report: Report) -> dict[str, Any]:
-    """The run that the results are of."""
+    """The fields that identify the run."""
     run = report.trajectory
     return {"trace_id": run.trace_id, "span_id": run.span_id, "agent": run.agent}
 
 
 def shared_fields(report: Report) -> dict[str, Any]:
-    """What else all results of a report share: when, where, which case, made from which spans by whom."""
+    """The other fields that all results of a report share: times, service, conversation, attributes, spans and evaluator."""
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
     return {
         "completeness": run.completeness.value,
@@ -165,12 +165,12 @@ def shared_fields(report: Report) -> dict[str, Any]:
 
 
 def _source_fields(evaluation: str, scorer: str, kind: str, version: str) -> dict[str, Any]:
-    """What all results of a scorer share."""
+    """The fields that all results of a scorer share."""
     return {"evaluation": evaluation, "scorer": scorer, "type": kind, "version": version}
 
 
 def _outcome_fields(result: Result) -> dict[str, Any]:
-    """What the results of a report, or of a scorer, do not share."""
+    """The fields that differ between the results of a report and between those of a scorer."""
     outcome = result.outcome
     value = passed = reason = None
     match outcome:
@@ -197,14 +197,14 @@ def outcome_of(result: Result) -> str:
 
 
 def line_of(fields: dict[str, Any]) -> str:
-    """The fields as one line of strict JSON; numbers that JSON has no name for become null, invisible controls are escaped."""
+    """Encode fields as one line of strict JSON: NaN and infinite numbers become null, invisible controls are escaped."""
     return _safe(_json(fields))
 
 
 def _safe(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
-    return _UNSAFE.sub(_escaped, text)  # JSON's own characters are ASCII: what is found stands in a string
+    return _UNSAFE.sub(_escaped, text)  # the syntax of JSON is ASCII, so what is found is in a string
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -212,6 +212,6 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
-    """The rows as lines."""
-    # Each line as bytes at once: a line can be long, and all of them as text beside the bytes would take twice as much.
+    """Encode rows as lines."""
+    # Each line is encoded at once: lines can be long, and text and bytes of all of them would take twice the memory.
     return b"".join([(line_of(row) + "\n").encode("utf-8", "backslashreplace") for row in rows])

@@ -1,4 +1,4 @@
-"""A result as a product shows it: its name, value, label and texts, checked before they are sent."""
+"""Converts results to scores for products: name, value, label and texts, checked before they are sent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _LONGEST_TEXT: Final = 4096  # bytes of an explanation
 _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 
 RESERVED: Final = "note"
-"""The name of annotations that Phoenix keeps for people's notes, and refuses here."""
+"""The name of annotations that Phoenix reserves for users' notes and refuses for scores."""
 ScoreKey = tuple[str, str, str, str]
-"""Trace, span, evaluation and scorer: what a score replaces the earlier one of."""
+"""Trace id, span id, evaluation and scorer: a score replaces an earlier one with the same key."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownScorers:
-    """What the configuration has to say about results.
+    """The scorers of the configuration, as far as products need them.
 
     Attributes:
         shared: names of scorers that several evaluations have: their scores are named `evaluation.scorer`.
-        judges: the scorers, each by evaluation and name, that ask a model.
-        summarized: evaluations that get a result of their own, whether the run passed all of it.
+        judges: the scorers that call a model, each as (evaluation, name).
+        summarized: evaluations for which a result is added, whether the run passed all of it.
     """
 
     shared: frozenset[str] = frozenset()
@@ -37,22 +37,23 @@ class KnownScorers:
     summarized: frozenset[str] = frozenset()
 
     def name_of(self, result: Result) -> str:
-        """The name under which a result's score is sent; that of its evaluation where it is about the whole of it."""
+        """The name under which a result's score is sent; the evaluation's name if it is about the whole evaluation."""
         return f"{result.evaluation}.{result.scorer}" if result.scorer in self.shared else result.scorer or result.evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A result as a product gets it; every text is valid UTF-8 without NUL.
+    """A result in the form that products receive; every text is valid UTF-8 without NUL.
 
     Attributes:
-        place: in the batch.
-        name: of the score.
-        value: in [0, 1]; None where there is none.
+        place: the place of the result in the batch.
+        report, result: the result and its report.
+        name: the name of the score.
+        value: a number in [0, 1]; None if there is none.
         label: pass, fail or not_evaluated; of a `label_distribution` the run's label.
         has_label: whether the label was recorded, so that there is something to show without a value.
-        explanation: why, at most 4 KiB.
-        by_judge: whether a model was asked.
+        explanation: at most 4 KiB.
+        by_judge: whether a judge (a model) computed it.
     """
 
     place: tuple[int, int]
@@ -67,12 +68,12 @@ class Score:
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits that name the score, the same for each revision."""
+        """An id of the score of 32 hexadecimal digits, the same for each revision."""
         return sha256("\0".join(key_of(self.report, self.result)).encode("utf-8", "replace")).hexdigest()[:32]
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What describes the result: no content."""
+        """Fields that describe the result, without content of spans."""
         result, outcome = self.result, self.result.outcome
         return {
             "evaluation": clean(result.evaluation),
@@ -88,7 +89,7 @@ class Score:
 
 
 def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result: Result) -> Score:
-    """The score of a result that has no problem."""
+    """Create the score of a result for which `problem_of` returned ""."""
     label = _label(result)
     return Score(
         place,
@@ -104,7 +105,7 @@ def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result
 
 
 def shows_something(result: Result) -> bool:
-    """Whether there is a value, or a label that was recorded."""
+    """Whether the result has a value, or a recorded label."""
     return isinstance(result.outcome, Scored) or bool(_label(result))
 
 
@@ -114,12 +115,12 @@ def _label(result: Result) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Why a product would not show a score of this name as it is; "" if it does."""
+    """Why products would not show a score of this name unchanged; "" if they do."""
     return "" if 0 < len(name) <= _LONGEST_NAME else f"the name has {len(name)} characters, not 1 to {_LONGEST_NAME}"
 
 
 def problem_of(report: Report, result: Result, name: str) -> str:
-    """Why a result is not sent: some products store what breaks their own pages later."""
+    """Why a result must not be sent, or "": some products store values that later break their own pages."""
     run = report.trajectory
     if not (_TRACE_ID.fullmatch(run.trace_id) and _SPAN_ID.fullmatch(run.span_id)):
         return "the run has no valid trace and span id"
@@ -130,7 +131,7 @@ def problem_of(report: Report, result: Result, name: str) -> str:
 
 
 def clean(text: str) -> str:
-    """The text as UTF-8 without NUL.
+    """The text as valid UTF-8 without NUL.
 
     >>> clean("a" + chr(0) + chr(0xDC00))
     'a?'
@@ -139,25 +140,25 @@ def clean(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The text, cut to 4 KiB of UTF-8."""
+    """The text, truncated to 4 KiB of UTF-8."""
     data = clean(text).encode()
     return data.decode() if len(data) <= _LONGEST_TEXT else data[: _LONGEST_TEXT - 3].decode("utf-8", "ignore") + "…"
 
 
 def key_of(report: Report, result: Result) -> ScoreKey:
-    """What identifies the score, whatever its revision."""
+    """The key of a score, the same for each revision."""
     return report.trajectory.trace_id, report.trajectory.span_id, result.evaluation, result.scorer
 
 
 def summarized(report: Report) -> Report:
-    """The report with one more result: whether the run passed the evaluation. Without it where nothing applied."""
+    """Return the report with a result added: whether the run passed the evaluation; unchanged if no scorer applied."""
     outcome = _summary(report.results)
     return report if outcome is None else replace(report, results=(*report.results, _summary_result(report, outcome)))
 
 
 def _summary(results: Sequence[Result]) -> Outcome | None:
-    """Whether the run passed the evaluation; unknown is no pass, and no summary where nothing applied."""
-    scored = sorted((each for each in results if isinstance(each.outcome, Scored)), key=_is_passed)  # long text is cut at its end
+    """The outcome of the whole evaluation: unknown is not a pass; None if no scorer applied."""
+    scored = sorted((each for each in results if isinstance(each.outcome, Scored)), key=_is_passed)  # failed first: text is cut
     reasons = "; ".join(f"{each.scorer}: {names.explanation_of(each)}" for each in scored)
     if scored and not _is_passed(scored[0]):
         return Scored(0.0, False, reasons)

@@ -1,6 +1,6 @@
 """Aggregates over the latest results of each scorer (a sliding window), published as observable gauges.
 
-The number of labels is bounded, because runs make them up.
+The number of labels is bounded, because runs may have any.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ PERCENTILES: Final = (50, 90, 95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is in a window at an instant. Unknown is None, never zero.
+    """The aggregates of a window at an instant. Unknown is None, never zero.
 
     Attributes:
-        results: how many results there are.
+        results: the number of results.
         pass_rate: the share that passed of those that passed or failed.
-        mean: of the scores.
-        quantiles: by percentile, the smallest score that so many of a hundred do not exceed (nearest rank); empty
-            without scores.
-        counts: by label, sorted.
-        skew: of the shares of labels in all results with one, the largest minus the smallest; 0 without labels.
+        mean: the mean of the scores.
+        quantiles: the quantiles of the scores by percentile (nearest rank); empty without scores.
+        counts: the number of results by label, sorted.
+        skew: the largest share of a label minus the smallest, of the results with a label; 0 without labels.
     """
 
     results: int
@@ -48,7 +47,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a window holds of a result: nothing but its revision of one that was neither scored nor has a label."""
+    """A result in a window; without value, passed and label if it was not scored and has no label."""
 
     value: float | None = None
     passed: bool | None = None
@@ -56,20 +55,20 @@ class RunResult:
     revision: int = 0
 
     @property
-    def says_something(self) -> bool:
-        """Whether it is counted."""
+    def is_counted(self) -> bool:
+        """Whether the result has a value, passed or a label, so that it is counted."""
         return (self.value, self.passed, self.label) != (None, None, None)
 
 
 class ResultWindow:
-    """The latest result of each run: the newest `results` of them, none of them `time_s` seconds old or older.
+    """The latest result of each run: at most `results` runs, and only results that are less than `time_s` seconds old.
 
-    A further result of a run takes the place of the earlier one and is as young as itself; so does one that says nothing, which
-    is not counted. Time that goes back counts as the latest time before.
+    A further result of a run replaces the earlier one, and its age counts from now; so does a result without value and label,
+    which is not counted. If time goes back, the latest time before is used.
 
     Args:
-        time_s: how old a result becomes.
-        results: how many are held.
+        time_s: the age in seconds at which a result is removed.
+        results: how many results are held; if there are more, the oldest are removed.
     """
 
     __slots__ = ("_entries", "_latest", "_results", "_time_s")
@@ -80,17 +79,17 @@ class ResultWindow:
         self._latest = -math.inf
 
     def __len__(self) -> int:
-        """How many results are held, some of them perhaps too old."""
+        """The number of results that are held, some of them perhaps too old."""
         return len(self._entries)
 
     def add(self, now: float, run: Hashable, result: RunResult) -> None:
-        """Take a result. One that says nothing only removes the earlier result of the run.
+        """Add a result. One without value and label is added only if its revision is above 0, to replace an earlier one.
 
         A revision that comes after a newer one of the same run is ignored.
         """
         now = self._expire(now)
         earlier = self._entries[run][1].revision if run in self._entries else 0
-        if earlier > result.revision or not (result.revision or result.says_something):
+        if earlier > result.revision or not (result.revision or result.is_counted):
             return
         self._entries[run] = now, result
         self._entries.move_to_end(run)
@@ -98,9 +97,9 @@ class ResultWindow:
             self._entries.popitem(last=False)
 
     def state(self, now: float) -> State:
-        """What is in the window."""
+        """Compute the aggregates of the window."""
         self._expire(now)
-        entries = [each for _, each in self._entries.values() if each.says_something]
+        entries = [each for _, each in self._entries.values() if each.is_counted]
         values = sorted(each.value for each in entries if each.value is not None)
         passes = [each.passed for each in entries if each.passed is not None]
         labels = distribution(each.label for each in entries if each.label is not None)
@@ -125,23 +124,23 @@ class ResultWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """How far back windows reach: seconds, results, and fewer results for some, by evaluation and scorer."""
+    """Limits of windows: seconds, results, and fewer results for some scorers, by (evaluation, scorer)."""
 
     time_s: float
     results: int
     fewer: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
-    def on(self) -> bool:
-        """Whether there is room for anything."""
+    def enabled(self) -> bool:
+        """Whether windows hold results at all."""
         return self.time_s > 0 and self.results > 0
 
     def window(self, evaluation: str, scorer: str) -> ResultWindow:
-        """An empty window for a scorer."""
+        """Create an empty window for a scorer."""
         return ResultWindow(self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results)))
 
 
-_MOST: Final = 200  # labels of one window that are reported by name: an SDK forgets no series
+_MOST: Final = 200  # labels of one window that are reported by name: an SDK never removes a series
 _LONGEST: Final = 200  # characters of a label
 
 _Points = list[tuple[float | None, dict[str, str]]]
@@ -149,12 +148,12 @@ _Points = list[tuple[float | None, dict[str, str]]]
 
 
 class WindowGauges:
-    """The windows of every evaluation and scorer that reported, behind gauges of one meter.
+    """The windows of every scorer that had results, published by gauges of one meter.
 
     Args:
-        meter: where the gauges are made.
-        limits: how far back the windows reach.
-        clock: seconds that never go back.
+        meter: creates the gauges.
+        limits: the limits of the windows.
+        clock: monotonic seconds.
     """
 
     def __init__(self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -165,16 +164,16 @@ class WindowGauges:
         in_each_child(self, WindowGauges._begin)
 
     def _begin(self) -> None:
-        """Nothing: at the start, and in a child process, whose parent reports what came before."""
+        """Begin without windows, at the start and in a child process; its parent publishes the earlier results."""
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], BoundedNames] = {}
-        self._seen: list[tuple[dict[str, str], State]] = []  # of each window, its labels
+        self._states: list[tuple[dict[str, str], State]] = []  # of each window, its labels
 
     def add(self, report: Report) -> None:
-        """Take the results of a report; those of a revision replace the earlier ones of the run."""
+        """Add the results of a report; those of a revision replace the earlier ones of the run."""
         run = report.trajectory
-        key = (run.trace_id, run.span_id) if run.span_id else object()  # without an id no other result is the same run's
+        key = (run.trace_id, run.span_id) if run.span_id else object()  # without an id each result counts as another run's
         for result in report.results:
             with self._lock:
                 self._window(result).add(self._clock(), key, _entry(result, report.revision))
@@ -186,28 +185,28 @@ class WindowGauges:
             window = self._windows[key] = self._limits.window(result.evaluation, result.scorer)
         return window
 
-    def _look(self) -> None:
-        """Remember what is in the windows now."""
+    def _update_states(self) -> None:
+        """Store the aggregates of all windows, for the gauges."""
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
-            self._seen = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
+            self._states = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
 
     def _named(self, key: tuple[str, str, str], state: State) -> State:
-        """The state with counts of the labels that have a name, and of the rest together."""
+        """Return the state with counts of the labels that are reported by name, and one of all others."""
         known, counts = self._known.setdefault(key, BoundedNames(_MOST)), Counter[str]()
         for label, number in Counter(state.counts).most_common():  # the most frequent ones get a name first
             counts[known.name(label)] += number
         return replace(state, counts=counts)
 
     def _observe(self, name: str, points: Callable[[State], _Points]) -> Callable[[Any], list[Observation]]:
-        """What a collection calls for one gauge."""
+        """Return the callback of one gauge."""
 
         def observe(_: Any) -> list[Observation]:
-            # The first gauge looks at the windows; the others, called after it in a collection, report the same instant.
+            # The first gauge computes the aggregates; the others, called after it in a collection, report the same instant.
             if name == next(iter(_GAUGES)):
-                self._look()
-            seen = [(labels | more, value) for labels, state in self._seen for value, more in points(state)]
+                self._update_states()
+            seen = [(labels | more, value) for labels, state in self._states for value, more in points(state)]
             return [Observation(value, labels) for labels, value in seen if value is not None]
 
         return observe
@@ -245,12 +244,12 @@ _OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.Wea
 
 
 def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None:
-    """The windows behind a provider's gauges, or None where the limits leave no room.
+    """Return the windows of a provider, created for its first user; None if the limits allow no results.
 
-    A provider asks only the first callback of a gauge, so all users of one provider share the windows, with the limits
+    A provider calls only the first callback of a gauge, so all users of one provider share the windows, with the limits
     of the first.
     """
-    if limits is None or not limits.on:
+    if limits is None or not limits.enabled:
         return None
     gauges = _OF_PROVIDERS.get(provider)
     if gauges is None:

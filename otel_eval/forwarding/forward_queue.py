@@ -1,9 +1,9 @@
-"""The forwarding queue of one signal, with a limit in bytes, and the threads that empty it.
+"""The forwarding queue of one signal, with a limit in bytes, and the threads that send what is in it.
 
-What is in the queue stays until the backend accepted it or refused it permanently. While the backend fails, the queue fills,
+A request stays in the queue until the backend accepted it or refused it permanently. While the backend fails, the queue fills,
 and `reserve` raises a retryable error (backpressure). It differs from `ExportQueue` in that it holds requests as bytes, reserves
-room before a request is journaled, joins requests and held spans, and sends from several threads. Attempts and retries are the
-same.
+memory before a request is journaled, joins requests and held spans, and sends from several threads. Attempts and retries are
+the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
-_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless configured otherwise
-_PACE_S: Final = 0.05
-"""Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and its threads
-several switches, whatever is in it. A request that comes alone is sent at once."""
+_MAX_JOINED: Final = 3 * 1024 * 1024  # bytes of requests that are joined: backends accept 4 MiB unless configured otherwise
+_COLLECT_S: Final = 0.05
+"""Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and several thread
+switches, whatever its size. A single request is sent at once."""
 _THREADS: Final = 2  # requests under way at once: one is sent while the other one waits for its response
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
@@ -45,9 +45,9 @@ class ForwardQueue:
     Args:
         signal: traces, logs or metrics.
         client: sends requests; it is closed with the queue.
-        attempts: how long to wait between attempts, and whether the endpoint has accepted the signal before.
-        limit_bytes: of what is queued; a single request is accepted whatever its size.
-        passed: called with the acks of requests and of held spans that were forwarded or refused permanently.
+        attempts: makes the attempts, and knows whether the endpoint supports the signal.
+        limit_bytes: the limit of reserved and queued bytes; a single request is accepted whatever its size.
+        acknowledge: called with the acks of requests and of held spans that were forwarded or refused permanently.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class ForwardQueue:
         attempts: Attempts,
         counters: Counters,
         limit_bytes: int,
-        passed: Callable[[Sequence[Any], Sequence[Any]], None],
+        acknowledge: Callable[[Sequence[Any], Sequence[Any]], None],
     ) -> None:
         self._signal, self._client, self._attempts = signal, client, attempts
-        self._counters, self._warnings, self._limit, self._passed = counters, Warnings(), limit_bytes, passed
+        self._counters, self._warnings, self._limit, self._acknowledge = counters, Warnings(), limit_bytes, acknowledge
         self._name, self._noun = f"forward.{signal}", _NOUNS[signal]
         self._outage: Final = Outage(self._name, counters)
-        self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
+        self._enough_bytes = min(_MAX_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
         self._changed = threading.Condition()  # guards what follows
-        self._waiting: deque[_Request] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[_Request] = deque()
+        self._queued_bytes = 0
         self._sent_at = float("-inf")
-        self._bytes = 0  # reserved, waiting or under way
+        self._bytes = 0  # reserved, queued or being sent
         self._items = 0
-        self._hurry = self._closed = False
+        self._flushing = self._closed = False
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(_THREADS)
@@ -84,10 +84,10 @@ class ForwardQueue:
     # ------------------------------------------------------------------ in
 
     def reserve(self, size: int) -> None:
-        """Room for so many bytes, to be used or given back by `put`.
+        """Reserve bytes of the limit, which `put` uses or releases.
 
         Raises:
-            Overloaded: there is none now.
+            Overloaded: the queue is full.
         """
         with self._changed:
             if self._bytes and self._bytes + size > self._limit:
@@ -96,75 +96,75 @@ class ForwardQueue:
             self._bytes += size
 
     def put(self, body: bytes, items: int, reserved: int, ack: Any = None) -> None:
-        """Queue a request for which room was reserved; nothing, for b"", gives the room back."""
+        """Queue a request for which bytes were reserved; for b"" only release them."""
         with self._changed:
             self._bytes -= reserved
             if body:
                 self._add(_Request(body, items, [] if ack is None else [ack], []))
 
     def add(self, spans: Sequence[PendingSpan]) -> None:
-        """Queue spans that were held; room was reserved with their request, so they are always accepted."""
+        """Queue spans that were held. They are always accepted: their bytes were reserved with their request."""
         if spans:
             body = wrap_spans((each.container, each.payload) for each in spans)
             with self._changed:
                 self._add(_Request(body, len(spans), [], [each.ack for each in spans if each.ack is not None]))
 
     def _add(self, request: _Request) -> None:
-        self._waiting.append(request)
-        self._waiting_bytes += len(request.body)
+        self._queue.append(request)
+        self._queued_bytes += len(request.body)
         self._bytes += len(request.body)
         self._items += request.items
-        # A thread that waits for the first request has a timeout.
-        if len(self._waiting) == 1 or self._due_s() == 0:
+        # For requests in between no thread has to be woken: the one that was woken for the first waits with a timeout.
+        if len(self._queue) == 1 or self._due_s() == 0:
             self._changed.notify()
 
     # ----------------------------------------------------------------- out
 
     def _run(self) -> None:
-        while (request := self._take()) is not None:
+        while (request := self._next_request()) is not None:
             if self._deliver(request.body, request.items) and (request.requests or request.spans):
-                self._passed(request.requests, request.spans)
+                self._acknowledge(request.requests, request.spans)
             with self._changed:
                 self._bytes -= len(request.body)
                 self._items -= request.items
                 self._changed.notify_all()
 
-    def _take(self) -> _Request | None:
-        """What to send next; None when the queue ends."""
+    def _next_request(self) -> _Request | None:
+        """Wait for requests that are due, and remove them joined from the queue; None when the queue is closed."""
         with self._changed:
             while not self._closed:
                 due_s = self._due_s()
                 if due_s == 0:
-                    taken = self._joined()
-                    if self._waiting:
-                        self._changed.notify()  # what is left is another thread's
-                    return taken
+                    request = self._pop_joined()
+                    if self._queue:
+                        self._changed.notify()  # another thread can send the rest
+                    return request
                 self._changed.wait(due_s)
         return None
 
     def _due_s(self) -> float | None:
-        """In how many seconds to send what is queued; None if nothing is."""
-        if not self._waiting:
+        """In how many seconds the queued requests are due; None if the queue is empty."""
+        if not self._queue:
             return None
-        is_enough = self._hurry or self._waiting_bytes > self._enough
-        return 0 if is_enough else max(0, self._sent_at + _PACE_S - time.monotonic())
+        is_due = self._flushing or self._queued_bytes > self._enough_bytes
+        return 0 if is_due else max(0, self._sent_at + _COLLECT_S - time.monotonic())
 
-    def _joined(self) -> _Request:
-        """Requests one after the other are one request."""
+    def _pop_joined(self) -> _Request:
+        """Remove requests from the queue and join them: concatenated protobuf requests are one request."""
         self._sent_at = time.monotonic()
-        parts = [self._waiting.popleft()]
+        parts = [self._queue.popleft()]
         size = len(parts[0].body)
-        while self._waiting and size + len(self._waiting[0].body) <= _JOINED:
-            parts.append(self._waiting.popleft())
+        while self._queue and size + len(self._queue[0].body) <= _MAX_JOINED:
+            parts.append(self._queue.popleft())
             size += len(parts[-1].body)
-        self._waiting_bytes -= size
+        self._queued_bytes -= size
         if len(parts) == 1:
             return parts[0]
         acks = [each for part in parts for each in part.requests], [each for part in parts for each in part.spans]
         return _Request(b"".join([part.body for part in parts]), sum([part.items for part in parts]), *acks)
 
     def _deliver(self, body: bytes, items: int) -> bool:
-        """Try until the backend accepted or refused it permanently; False if the queue ended before."""
+        """Try until the backend accepted or permanently refused the request; False if the queue was closed before."""
         backoff = self._attempts.backoff(self._stopping)
         while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
             self._outage.began()
@@ -180,26 +180,26 @@ class ForwardQueue:
     def _attempt(self, body: bytes) -> ExportResult:
         try:
             return self._client.send(body)
-        except Exception as error:  # noqa: BLE001 - the thread must live on; what cannot be sent must not block what can
+        except Exception as error:  # noqa: BLE001 - the thread must go on; a request that cannot be sent must not block others
             return ExportResult("permanent", type(error).__name__)
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
         if result.status == "unsupported":
             self._counters.add("forward.discarded", items, signal=self._signal)
             return
-        lost = min(items, result.rejected) if result.status == "ok" else items
+        refused = min(items, result.rejected) if result.status == "ok" else items
         if result.status == "ok":
-            self._counters.add("forward.sent", items - lost, signal=self._signal)
-            self._outage.over(self._items - items)
-        if lost:
-            self._refused(lost, items, result)
+            self._counters.add("forward.sent", items - refused, signal=self._signal)
+            self._outage.ended(self._items - items)
+        if refused:
+            self._count_refused(refused, items, result)
         elif result.reason:  # OTLP: a message without rejected items is a warning
             self._warnings.say(f"{self._name}.warned", "the backend warned about %s: %s", self._noun, result.reason)
 
-    def _refused(self, lost: int, items: int, result: ExportResult) -> None:
-        self._counters.add("forward.refused", lost, signal=self._signal)
+    def _count_refused(self, refused: int, items: int, result: ExportResult) -> None:
+        self._counters.add("forward.refused", refused, signal=self._signal)
         message, reason = "%d of %d %s were refused by the backend: %s", result.reason or "it gave no reason"
-        self._warnings.say(f"{self._name}.refused", message, lost, items, self._noun, reason)
+        self._warnings.say(f"{self._name}.refused", message, refused, items, self._noun, reason)
 
     @property
     def is_unsupported(self) -> bool:
@@ -209,14 +209,14 @@ class ForwardQueue:
     # ----------------------------------------------------------------- end
 
     def wait(self, timeout_s: float) -> bool:
-        """Send what is queued at once; False if not all was sent in time."""
+        """Send what is queued without further delay; False if the queue is not empty after `timeout_s` seconds."""
         with self._changed:
-            self._hurry = True
+            self._flushing = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self._items, timeout_s)
 
     def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
-        """Send what is queued, then end; False if something is left, which is counted and logged unless it is `kept` on disk."""
+        """Send what is queued, then close the queue; False if items are left, which are counted and logged, unless `kept`."""
         self._stopping.set()
         done = self.wait(timeout_s)
         with self._changed:
@@ -231,5 +231,5 @@ class ForwardQueue:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of what is reserved, queued or being sent."""
+        """The bytes that are reserved, queued or being sent."""
         return self._bytes

@@ -1,8 +1,9 @@
-"""Spans that are held until their trace was evaluated: which these are, and what the backend has not acknowledged of requests.
+"""Holds spans until their trace was evaluated, and decides which spans are held.
 
-A span is held if it may be a run's own span: an agent span, or else a local root span, of which no condition of every evaluation
-(sample, service, name, attributes) is false. The filter sees one span at a time and no tree, so it holds some in vain, but never
-longer than their trace is open. So assembly bounds them, and they are the same bytes objects as there.
+A span is held if it may be a run's own span, an agent span or else a local root span, and if there is an evaluation whose
+conditions (sample, service, name, attributes) it may meet. The filter sees one span at a time and no tree, so it holds some
+spans in vain, but never longer than their trace is open. So the limits of assembly bound them, too, and they share the bytes
+objects of assembly.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from otel_eval.forwarding.splice import SpanContainer
 from otel_eval.interfaces import Frame, SpanFrame, SpanReader
 from otel_eval.model import Kind, Report
 
-REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
+_MAX_EARLIER_SCORES: Final = 4096  # runs whose scores are kept in case a client sends their span again
 
 
 @dataclass(slots=True, eq=False)
 class PendingSpan:
-    """A span that is held; `ack` is its request's."""
+    """A span that is held; `ack` is that of its request."""
 
     trace_id: bytes
     span_id: bytes
@@ -35,7 +36,7 @@ class PendingSpan:
     ack: Any = None
 
     def with_scores(self, events: bytes) -> PendingSpan:
-        """The span as it leaves."""
+        """Return the span with scores at the end of its payload."""
         return PendingSpan(self.trace_id, self.span_id, self.payload + events, self.container, self.ack)
 
 
@@ -46,7 +47,7 @@ class _Trace:
 
 
 class PendingSpans:
-    """Takes spans, and releases them with their scores when their trace was evaluated. Safe from any thread."""
+    """Holds spans, and releases them with their scores when their trace was evaluated. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -54,13 +55,13 @@ class PendingSpans:
         self._earlier_scores: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
 
     def hold(self, roots: Iterable[PendingSpan]) -> None:
-        """Keep them."""
+        """Hold spans until their trace is released."""
         with self._lock:
             for root in roots:
                 self._traces.setdefault(root.trace_id, _Trace()).roots.append(root)
 
     def drop(self, roots: Sequence[PendingSpan]) -> None:
-        """Remove them: their request was not accepted."""
+        """Remove spans whose request was not accepted."""
         with self._lock:
             for root in roots:
                 if (trace := self._traces.get(root.trace_id)) is not None:
@@ -69,7 +70,7 @@ class PendingSpans:
                         del self._traces[root.trace_id]
 
     def score(self, trace_id: bytes, span_id: bytes, events: bytes) -> bool:
-        """Add scores to a span; False if it is not held: it left before, or is not known."""
+        """Add scores to a span; False if it is not held (any more)."""
         with self._lock:
             trace = self._traces.get(trace_id)
             if trace is None or all(root.span_id != span_id for root in trace.roots):
@@ -81,54 +82,54 @@ class PendingSpans:
         """Remove and return the spans of a trace, with the scores they have at the end of their payload."""
         with self._lock:
             trace = self._traces.pop(trace_id, _Trace())
-            # Not the same objects: the journal may be writing these again, which it does without scores.
+            # New objects: compaction of the journal may be writing the held ones, without scores.
             return [root.with_scores(self._events(trace, root)) for root in trace.roots]
 
     def _events(self, trace: _Trace, root: PendingSpan) -> bytes:
-        """The span's scores; those of its first time if it was sent again and its run did not change."""
+        """The span's scores; if it was sent again and its run did not change, the scores that it had before."""
         key = (root.trace_id, root.span_id)
-        # A client that got no response sends the span again. A run that did not change has no new results: it keeps the earlier.
+        # A client that got no response sends the span again. A run that did not change has no new results.
         events = trace.scores.get(root.span_id)
         if events is None:
             return self._earlier_scores.get(key, b"")
-        self._remember(key, events)
+        self._keep_scores(key, events)
         return events
 
-    def _remember(self, key: tuple[bytes, bytes], events: bytes) -> None:
+    def _keep_scores(self, key: tuple[bytes, bytes], events: bytes) -> None:
         self._earlier_scores[key] = events
-        if len(self._earlier_scores) > REMEMBERED:
+        if len(self._earlier_scores) > _MAX_EARLIER_SCORES:
             self._earlier_scores.popitem(last=False)
 
-    def remember(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
-        """Remember scores that a span of this run had before a restart."""
+    def add_earlier_scores(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
+        """Keep the scores that a span of this run had before a restart, in case the span is sent again."""
         with self._lock:
-            self._remember((trace_id, span_id), events)
+            self._keep_scores((trace_id, span_id), events)
 
-    def scores_of(self, root: PendingSpan) -> bytes:
-        """The scores that a span of this run had before."""
+    def earlier_scores(self, root: PendingSpan) -> bytes:
+        """The scores that were put on this span before; b"" if there are none."""
         with self._lock:
             return self._earlier_scores.get((root.trace_id, root.span_id), b"")
 
-    def moved(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
-        """Assign those of the spans that are still held to another request; returns the acks they had."""
+    def reassign(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
+        """Assign those of the spans that are still held to another request; return the acks they had before."""
         with self._lock:
             traces = {root.trace_id: self._traces.get(root.trace_id) for root in roots}
             # By identity: the same span may be held twice, as parts of two requests that a client sent.
-            here = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
-            still = [root for root in roots if id(root) in here]
-            ack.rest, ack.left = False, len(still)
-            former = [root.ack for root in still]
-            for root in still:
+            held_ids = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
+            held = [root for root in roots if id(root) in held_ids]
+            ack.rest, ack.left = False, len(held)
+            former = [root.ack for root in held]
+            for root in held:
                 root.ack = ack
             return former
 
-    def waiting(self, trace_id: bytes) -> list[PendingSpan]:
-        """The spans of a trace, which stay."""
+    def of_trace(self, trace_id: bytes) -> list[PendingSpan]:
+        """The held spans of a trace, which are not removed."""
         with self._lock:
             return list(self._traces.get(trace_id, _Trace()).roots)
 
     def release_all(self) -> list[PendingSpan]:
-        """Remove and return every span, with the scores it has."""
+        """Remove and return all spans, with the scores they have."""
         with self._lock:
             ids = list(self._traces)
         return [released for trace_id in ids for released in self.release(trace_id)]
@@ -140,7 +141,7 @@ class PendingSpans:
 
 
 def checksum_of(roots: Sequence[PendingSpan]) -> int:
-    """A number that distinguishes these spans from others, also when the evaluations are others after a restart."""
+    """A checksum of the ids of spans: it shows after a restart whether the same spans of a request would be held; 0 for none."""
     # 0 stands for "none was held", so that a checksum which happens to be 0 becomes 1.
     return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
 
@@ -150,12 +151,12 @@ class UnsentRequest:
     """A request that was accepted before a restart and not forwarded, or only in part.
 
     Attributes:
-        signal, body, items, spans: as it was accepted.
+        signal, body, items, spans: of the request as it was accepted.
         place: where it is journaled.
         held: whether all its spans were held.
-        waiting: the `cut` when all the others were passed on; None if these were not.
-        moved: trace and span ids of those that another request has now.
-        evaluated: the reports on those of its traces that were evaluated.
+        waiting: `Ack.cut` of the request if everything but its held spans was forwarded, else None.
+        moved: trace and span ids of spans that were journaled again as part of another request.
+        evaluated: the reports on its traces that were evaluated, by trace id.
     """
 
     signal: str
@@ -173,7 +174,7 @@ class HoldFilter:
     """Decides for each span whether it is held.
 
     Args:
-        engine: its evaluations and tables.
+        engine: the evaluations for which spans are held, and the conventions that recognise agent spans.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -184,21 +185,21 @@ class HoldFilter:
 
     def chosen(self, spans: Sequence[SpanFrame]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of the spans to hold, in order."""
-        waiting = []
+        held = []
         for trace_id, span_id, frame, _ in spans:
             _, payload, resource_scope = frame
-            view, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
-            reading = DROPPED if scope.dropped else scope.read(view)
-            own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
-            if own and self._may_apply(trace_id, frame, view):
-                waiting.append((trace_id, span_id, payload))
-        return waiting
+            span, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
+            classified = DROPPED if scope.dropped else scope.read(span)
+            own = classified is not DROPPED and (classified.kind is Kind.AGENT or is_local_root(frame, span))
+            if own and self._may_apply(trace_id, frame, span):
+                held.append((trace_id, span_id, payload))
+        return held
 
-    def _may_apply(self, trace_id: bytes, frame: Frame, view: SpanReader) -> bool:
-        # The hash costs as much as the rest of the check, and nearly no configuration samples.
-        draw = sampling_hash(trace_id) if self._sampled else 0.0
+    def _may_apply(self, trace_id: bytes, frame: Frame, span: SpanReader) -> bool:
+        # The hash costs as much as the rest of the check, and few configurations sample.
+        trace_hash = sampling_hash(trace_id) if self._sampled else 0.0
         attributes: dict[str, Any] = {}
         if self._attributes.keys:
-            attributes = {**frame[2].shared(self._attributes), **view.attributes(self._attributes)}
-        known = {"service": frame[2].service, "name": view.name}
-        return any(each.may_apply(draw, known, attributes) for each in self._evaluations)
+            attributes = {**frame[2].shared(self._attributes), **span.attributes(self._attributes)}
+        known = {"service": frame[2].service, "name": span.name}
+        return any(each.may_apply(trace_hash, known, attributes) for each in self._evaluations)

@@ -1,7 +1,7 @@
 """Connects receiver, pipeline, storage and forwarding stage: a request goes to assembly and to the backend, or to neither.
 
-After a restart the requests that were not forwarded completely are handed to the stage; each is kept in memory until a record is
-read that it was forwarded.
+After a restart the stage forwards what is left of requests that were not forwarded completely. While the journal is read, each
+request is kept in memory until the record that it was forwarded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 
 
 class ForwardingRelay:
-    """Takes complete requests from the receiver; each goes to assembly and to the backend, or to neither."""
+    """Accepts complete requests from the receiver; each goes to assembly and to the backend, or to neither."""
 
     forwards = True
 
@@ -30,46 +30,46 @@ class ForwardingRelay:
         self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
     def spans(self, batch: SpanBatch) -> None:
-        """To assembly and to the backend."""
+        """Pass spans to assembly, and their request to the backend."""
         items: Final = len(batch.spans) + batch.own + batch.rejected
 
-        def take(ack: Ack | None) -> None:
+        def to_assembly(ack: Ack | None) -> None:
             if batch.spans or ack is not None:
-                self._pipeline.spans(batch.spans, _kept(batch.origin, ack))
+                self._pipeline.spans(batch.spans, _with_ack(batch.origin, ack))
 
-        self._forward.take("traces", batch.origin.body, items, take, batch.spans, self._pipeline.undecided)
+        self._forward.accept("traces", batch.origin.body, items, to_assembly, batch.spans, self._pipeline.undecided)
 
     def logs(self, batch: SpanBatch) -> None:
-        """To assembly, as far as they belong to runs, and to the backend."""
+        """Pass log records that may belong to runs to assembly, and their request to the backend."""
         items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
-        self._forward.take(
-            "logs", batch.origin.body, items, lambda ack: self._pipeline.logs(batch.logs, _kept(batch.origin, ack))
+        self._forward.accept(
+            "logs", batch.origin.body, items, lambda ack: self._pipeline.logs(batch.logs, _with_ack(batch.origin, ack))
         )
 
     def metrics(self, body: bytes) -> bool:
-        """To the backend, if metrics are forwarded."""
-        self._forward.take("metrics", body, 1, lambda ack: self._keep("metrics", body, ack))
-        return self._forward.takes("metrics")
+        """Pass a request to the backend; False if metrics are not forwarded."""
+        self._forward.accept("metrics", body, 1, lambda ack: self._journal("metrics", body, ack))
+        return self._forward.is_forwarded("metrics")
 
-    def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
-        """Journal a request that assembly does not take."""
+    def _journal(self, signal: str, body: bytes, ack: Ack | None) -> None:
+        """Journal a request of which assembly needs nothing."""
         if self._durable is not None and ack is not None:
             self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, body), ack), ()))
 
 
-def _kept(origin: Any, ack: Ack | None) -> Any:
+def _with_ack(origin: Any, ack: Ack | None) -> Any:
     return origin if ack is None else AcknowledgedRequest(origin, ack)
 
 
-_MOST_REPORTS: Final = 1024  # reports that spans which are sent again may need
+_MOST_REPORTS: Final = 1024  # reports that are kept for spans which clients send again
 
 
 class ForwardingRecovery:
-    """Collects what the journal has of requests that are forwarded.
+    """Collects from the journal the requests that were not forwarded completely.
 
     Args:
-        forwarded: keeps them from now on.
-        forward: passes them on.
+        forwarded: journals them from now on.
+        forward: forwards them.
     """
 
     def __init__(self, forwarded: ForwardedRequests, forward: Forwarder) -> None:
@@ -79,7 +79,7 @@ class ForwardingRecovery:
         self._reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
 
     def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
-        """A request that has to be forwarded; `held`: spans of one trace that wait, which replace earlier records of them."""
+        """Add a request that has to be forwarded; `held`: it consists of held spans of one trace, and replaces their records."""
         items = max(1, len(batch.spans) + len(batch.logs) + batch.own + batch.ignored + batch.rejected)
         request = UnsentRequest(origin.signal, origin.body, items, batch.spans, (entry.segment, entry.end), held)
         traces = {item[0] for item in batch.spans}
@@ -90,7 +90,7 @@ class ForwardingRecovery:
         self._requests[entry.segment.number, entry.end] = request
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
-        """Keep the results for the waiting spans of the trace. Compaction adds nothing new."""
+        """Keep the results for the held spans of the trace. Late results are ignored; a record without results replaces none."""
         if evaluated.late:
             return
         self._reports.extend(evaluated.reports)
@@ -99,25 +99,25 @@ class ForwardingRecovery:
                 request.evaluated[evaluated.trace_id] = list(evaluated.reports)
 
     def passed(self, payload: bytes) -> None:
-        """Requests that were forwarded, completely or except for the spans that wait."""
+        """Process a record of requests that were forwarded, completely or except for their held spans."""
         for number, end, waiting in unpack_forwarded(payload):
             request = self._requests.get((number, end))
             if request is None:
                 continue
-            request.waiting = waiting  # a checksum of the spans that wait, or 0: nothing is left to forward
+            request.waiting = waiting  # the checksum of the held spans, or 0 if nothing is left to forward
             if not waiting:
                 del self._requests[number, end]
-                self._forget(request)
+                self._remove(request)
 
-    def _forget(self, request: UnsentRequest) -> None:
+    def _remove(self, request: UnsentRequest) -> None:
         for trace_id in {item[0] for item in request.spans}:
             self._of_trace[trace_id].discard(request)
             if not self._of_trace[trace_id]:
                 del self._of_trace[trace_id]
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward the rest."""
-        self._forward.remember(self._reports)
+        """Forward what is left of the requests; `undecided`: whether a trace is still to be evaluated."""
+        self._forward.keep_earlier_scores(self._reports)
         for request in self._requests.values():
             self._forwarded.needed(request.place[0])
             self._forward.resume(request, undecided)

@@ -1,7 +1,7 @@
-"""Takes spans out of an OTLP request, and puts them back into a request.
+"""Removes spans from an OTLP request, and makes a request of removed spans.
 
-Every byte that is not taken out stays as it was and where it was; only the lengths around it change. A span that was taken out
-keeps its container: the resource, the scope, their schema URLs and unknown fields.
+All other bytes of the request stay unchanged and in their order, except for the lengths of the messages that contain them. A
+removed span keeps its container: the resource, the scope, their schema URLs and unknown fields.
 Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, spans = 2.
 """
 
@@ -20,95 +20,95 @@ _CACHED_BYTES: Final = 16 * 1024
 
 
 class SpanContainer(NamedTuple):
-    """What stood around a span: the fields of its ResourceSpans and of its ScopeSpans without what they list."""
+    """The messages that contain a span: the fields of its ResourceSpans without scopes, and of its ScopeSpans without spans."""
 
     group: bytes
     scope: bytes
 
 
-_kept: Final = lru_cache(maxsize=512)(SpanContainer)
+_cached: Final = lru_cache(maxsize=512)(SpanContainer)
 
 
 def _container(group: bytes, scope: bytes) -> SpanContainer:
-    """One object for equal containers: thousands of held spans may have the same one."""
-    return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
+    """Return one object for equal containers: thousands of held spans may have the same one."""
+    return _cached(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
 
 
 def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanContainer]]:
-    """The request without these spans, and the container of each; b"" if nothing else was in it.
+    """Return the request without these spans, b"" if nothing else is in it, and the container of each span.
 
     Args:
-        body: a request that was parsed before.
-        spans: bytes of spans in the order in which they stand in the request.
+        body: a valid request.
+        spans: the bytes of spans, in their order in the request.
 
     Raises:
-        ValueError: the bytes are no request, or one of the spans is not there.
+        ValueError: the request is malformed, or a span is not in it.
     """
-    # Spans are found by their bytes, which need no ids: those of one request are looked for in its own order, in one pass.
-    left, containers, view = list(spans), list[SpanContainer](), memoryview(body)
+    # Spans are found by their bytes: the order is that of the request, so one pass is enough and no id has to be decoded.
+    wanted, containers, view = list(spans), list[SpanContainer](), memoryview(body)
     rest: _Pieces = []
     for each in fields(body, 0, len(body)):
-        is_searched = left and each.number == _GROUP
-        rest += _group(body, each, left, containers) if is_searched else [view[each.start : each.stop]]
-    if left:
+        is_searched = wanted and each.number == _GROUP
+        rest += _group(body, each, wanted, containers) if is_searched else [view[each.start : each.stop]]
+    if wanted:
         raise ValueError("a span is not where it was")
     return b"".join(rest), containers
 
 
 _Pieces = list[bytes | memoryview]
-"""What a message is made of, to be joined once: a request may have megabytes, and copies cost more than the walk."""
+"""Parts of a message, to be joined once: a request may have megabytes, and copying them costs more than reading the fields."""
 
 
 def _nested(number: int, pieces: _Pieces) -> _Pieces:
-    """A field with a length, of these pieces."""
+    """Return the pieces of a length-delimited field whose content are these pieces."""
     return [varint(number << 3 | 2) + varint(sum(map(len, pieces))), *pieces]
 
 
-def _group(body: bytes, group: WireField, left: list[bytes], containers: list[SpanContainer]) -> _Pieces:
-    """The group without the spans that are wanted next; nothing if no other is in it."""
-    kept: _Pieces = []
-    around: list[bytes] = []
+def _group(body: bytes, group: WireField, wanted: list[bytes], containers: list[SpanContainer]) -> _Pieces:
+    """Return a ResourceSpans without those of its spans that are next in `wanted`; nothing if no other span is in it."""
+    pieces: _Pieces = []
+    group_fields: list[bytes] = []
     found: list[bytes] = []
     spans_left = False
     for each in fields(body, group.content, group.stop):
         if each.number != _SCOPE:
-            around.append(body[each.start : each.stop])
-            kept.append(around[-1])
+            group_fields.append(body[each.start : each.stop])
+            pieces.append(group_fields[-1])
             continue
-        rest, container, taken = _scope(body, each, left)
-        kept += rest
-        found += [container] * taken
+        rest, container, removed = _scope(body, each, wanted)
+        pieces += rest
+        found += [container] * removed
         spans_left = spans_left or bool(rest)
     if not found:
         return [memoryview(body)[group.start : group.stop]]
-    # A schema URL may follow the scopes, so what stands around a span is known only after the whole group.
-    containers.extend(_container(b"".join(around), container) for container in found)
-    return _nested(_GROUP, kept) if spans_left else []
+    # A schema URL may follow the scopes, so the container of a span is known only at the end of the group.
+    containers.extend(_container(b"".join(group_fields), container) for container in found)
+    return _nested(_GROUP, pieces) if spans_left else []
 
 
-def _scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces, bytes, int]:
-    """The scope without the spans that are wanted next (nothing if no other is in it), its container, how many were taken."""
+def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces, bytes, int]:
+    """Remove the spans that are next in `wanted`; return the rest (empty without a span), other fields, the removed count."""
     view = memoryview(body)
-    kept: _Pieces = []
-    others: list[bytes] = []
-    taken, at, spans_left = 0, scope.content, False
-    for number, start, content, stop in places(body, scope.content, scope.stop) if left else ():
+    pieces: _Pieces = []
+    scope_fields: list[bytes] = []
+    removed, at, spans_left = 0, scope.content, False
+    for number, start, content, stop in places(body, scope.content, scope.stop) if wanted else ():
         if number != _SPAN:
-            others.append(body[start:stop])
-        elif taken < len(left) and stop - content == len(left[taken]) and body.startswith(left[taken], content):
-            kept.append(view[at:start])  # one piece, whatever number of spans is in it
-            taken, at = taken + 1, stop
+            scope_fields.append(body[start:stop])
+        elif removed < len(wanted) and stop - content == len(wanted[removed]) and body.startswith(wanted[removed], content):
+            pieces.append(view[at:start])  # all bytes between two removed spans are one piece
+            removed, at = removed + 1, stop
         else:
             spans_left = True
-    if not taken:
+    if not removed:
         return [view[scope.start : scope.stop]], b"", 0
-    del left[:taken]
-    kept.append(view[at : scope.stop])
-    return _nested(_SCOPE, kept) if spans_left else [], b"".join(others), taken
+    del wanted[:removed]
+    pieces.append(view[at : scope.stop])
+    return _nested(_SCOPE, pieces) if spans_left else [], b"".join(scope_fields), removed
 
 
 def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:
-    """A request of spans in their containers; those of equal resource and scope share one."""
+    """Encode a request of spans in their containers; equal containers are merged."""
     groups: dict[bytes, dict[bytes, list[bytes]]] = {}
     for container, span in spans:
         groups.setdefault(container.group, {}).setdefault(container.scope, []).append(sized(_SPAN, span))

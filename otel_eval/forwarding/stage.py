@@ -1,6 +1,6 @@
-"""Forwards requests from the receiver to a backend: at once, but runs' own spans when their trace was evaluated.
+"""Forwards requests from the receiver to a backend: at once, except for runs' own spans, which wait for their trace's evaluation.
 
-A request is accepted here and by assembly, or by neither: then its client receives a retryable error.
+A request is accepted by this stage and by assembly, or by neither: then its client receives a retryable error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from otel_eval.storage.durable import Ack, ForwardedRequests
 _DEFAULT: Final = RetryPolicy()
 
 
-Take = Callable[[Ack | None], None]
-"""Gives a request to assembly, and journals it until all of it was forwarded if it has an ack; or raises `Overloaded`."""
+ToAssembly = Callable[[Ack | None], None]
+"""Passes a request to assembly and, if it has an ack, journals it until all of it was forwarded; or raises `Overloaded`."""
 
 Undecided = Callable[[Collection[bytes]], set[bytes]]
-"""Those of the traces that are still to be evaluated."""
+"""Returns those of the traces that are still to be evaluated."""
 
 
 class Forwarder(Exporter):
@@ -38,12 +38,13 @@ class Forwarder(Exporter):
 
     Args:
         to: the backend.
-        engine: decides what may be a run of some evaluation.
-        counters: `forward.*`, by signal.
-        limit_bytes: of the queue of each signal.
+        engine: decides which spans may be a run of some evaluation.
+        counters: counts `forward.*`, by signal.
+        limit_bytes: the limit of the queue of each signal.
+        signals: the signals that are forwarded; all if left out.
         journal: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.
-        before: what the backend has accepted in earlier processes.
-        name_of: names the attribute of each score; None: scores are events alone.
+        before: the signals that the backend accepted in earlier processes.
+        name_of: returns the name of a score, for its attribute; None: scores are recorded as events only.
         retry: how long to wait between attempts.
 
     Raises:
@@ -70,16 +71,16 @@ class Forwarder(Exporter):
         self._journal: Final = journal
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
-        passed = journal.passed if journal is not None else lambda *_: None
+        acknowledge = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
             name, client = f"forward.{signal}", OtlpClient(to, signal)
-            known: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
-            attempts = Attempts(name, retry, "they are dropped", forwards=True, **known)
-            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, passed)
+            options: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
+            attempts = Attempts(name, retry, "they are dropped", forwards=True, **options)
+            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, acknowledge)
 
     def use_engine(self, engine: Engine) -> None:
-        """Hold spans for the evaluations of this engine from now on; spans that are held leave when their trace was evaluated."""
+        """Hold spans for the evaluations of this engine from now on; held spans are released when their trace was evaluated."""
         self._hold_filter = HoldFilter(engine)
 
     def start(self) -> None:
@@ -89,37 +90,37 @@ class Forwarder(Exporter):
 
     # ------------------------------------------------------------------ in
 
-    def take(
+    def accept(
         self,
         signal: str,
         body: bytes,
         items: int,
-        take: Take,
+        to_assembly: ToAssembly,
         spans: Sequence[SpanFrame] = (),
         undecided: Undecided = lambda _: set(),
     ) -> None:
-        """Take a request: spans that may be runs are held, everything else is queued, and all of it given to assembly.
+        """Accept a request: hold the spans that may be runs, queue everything else, and pass all of it to assembly.
 
         Args:
             signal: traces, logs or metrics.
             body: the request.
             items: how many spans, log records or data points are in it.
-            take: gives it to assembly, or journals what assembly has no use for.
-            spans: those in it that can be evaluated, in order.
-            undecided: asks assembly about traces.
+            to_assembly: passes it to assembly, or journals it if assembly does not need it.
+            spans: the spans in it that can be evaluated, in order.
+            undecided: returns which traces are still to be evaluated.
 
         Raises:
-            Overloaded: there is no room here or there; nothing was taken.
+            Overloaded: the queue or assembly is full; nothing was accepted.
         """
         queue = self._queues.get(signal)
         if queue is None:
-            return take(None)  # only other signals are forwarded
+            return to_assembly(None)  # only other signals are forwarded
         ack, rest, roots = Ack() if self._journal is not None and body else None, body, list[PendingSpan]()
         queue.reserve(len(body))
         try:
-            rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
-            self._pending.hold(roots)  # first, so that results find them
-            take(ack)
+            rest, roots = self._split(body, self._hold_filter.chosen(spans), ack)
+            self._pending.hold(roots)  # before assembly has the spans, so that no result comes too early
+            to_assembly(ack)
         except BaseException:
             self._pending.drop(roots)
             queue.put(b"", 0, len(body))
@@ -127,34 +128,35 @@ class Forwarder(Exporter):
                 self._journal.dropped(ack)
             raise
         queue.put(rest, items - len(roots), len(body), ack)
-        # A trace that was closed, and whose grace period is over, is not evaluated any more: its spans need not wait.
+        # A trace that was closed, and whose grace period is over, is not evaluated again: its spans need not be held.
         ids = {root.trace_id for root in roots}
         for trace_id in ids - undecided(ids) if ids else ():
             queue.add(self._pending.release(trace_id))
         return None
 
-    def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
-        """The request without the spans that are held, and these spans."""
-        if not waiting:
+    def _split(self, body: bytes, held: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
+        """Split a request into the part without the spans to hold, and these spans."""
+        if not held:
             return body, []
-        rest, containers = remove_spans(body, [payload for _, _, payload in waiting])
-        roots = [PendingSpan(*each, container, ack) for each, container in zip(waiting, containers, strict=True)]
+        rest, containers = remove_spans(body, [payload for _, _, payload in held])
+        roots = [PendingSpan(*each, container, ack) for each, container in zip(held, containers, strict=True)]
         if ack is not None:
             ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
         return rest, roots
 
-    def takes(self, signal: str) -> bool:
+    def is_forwarded(self, signal: str) -> bool:
         """Whether the signal is forwarded."""
         return signal in self._queues
 
     # ------------------------------------------------------- after a restart
 
     def resume(self, unsent: UnsentRequest, undecided: Callable[[bytes], bool]) -> None:
-        """Forward the rest of a request of an earlier process: spans whose trace was evaluated leave with its results."""
+        """Forward what is left of a request of an earlier process; spans whose trace was evaluated with its results."""
         queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
-        rest, roots = self._part(unsent.body, self._waiting_of(unsent), ack) if queue is not None else (b"", [])
+        rest, roots = self._split(unsent.body, self._spans_to_hold(unsent), ack) if queue is not None else (b"", [])
         items = unsent.items - len(roots)
-        if unsent.held or unsent.waiting == ack.cut:  # if other spans wait now than did then, all of it goes once more
+        # If the spans to hold are others than before the restart, everything is forwarded again.
+        if unsent.held or unsent.waiting == ack.cut:
             rest = b""
         roots = [root for root in roots if (root.trace_id, root.span_id) not in unsent.moved]
         ack.rest, ack.left = bool(rest), len(roots)
@@ -165,7 +167,7 @@ class Forwarder(Exporter):
         elif self._journal is not None:
             self._journal.dropped(ack)
 
-    def _waiting_of(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
+    def _spans_to_hold(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
         if unsent.signal != "traces":
             return ()
         if unsent.held:
@@ -180,25 +182,25 @@ class Forwarder(Exporter):
             return
         span_id = root.span_id.hex()
         events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
-        queue.add([root.with_scores(events or self._pending.scores_of(root))])
+        queue.add([root.with_scores(events or self._pending.earlier_scores(root))])
 
-    def remember(self, reports: Iterable[Report]) -> None:
-        """Remember results of runs from before a restart, for their own spans that clients send again."""
+    def keep_earlier_scores(self, reports: Iterable[Report]) -> None:
+        """Keep results from before a restart, for runs' own spans that clients send again."""
         scores: dict[tuple[bytes, bytes], bytes] = {}
         for report in reports:
             key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
             scores[key] = scores.get(key, b"") + self._fields_of(report)
         for (trace_id, span_id), events in scores.items():
-            self._pending.remember(trace_id, span_id, events)
+            self._pending.add_earlier_scores(trace_id, span_id, events)
 
     def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
-        """The held spans of a trace, of journaled requests, and a request of these spans."""
-        roots = [root for root in self._pending.waiting(trace_id) if root.ack is not None and root.ack.place is not None]
+        """Return the held spans of a trace whose requests are journaled, and a request that consists of these spans."""
+        roots = [root for root in self._pending.of_trace(trace_id) if root.ack is not None and root.ack.place is not None]
         return roots, wrap_spans((root.container, root.payload) for root in roots)
 
     def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
-        """Those of the spans that are still held belong to the request that is journaled at this place; False if none is."""
-        former = self._pending.moved(roots, Ack(place=place))
+        """Assign those of the spans that are still held to the request journaled at this place; False if none is held."""
+        former = self._pending.reassign(roots, Ack(place=place))
         if self._journal is not None and former:
             self._journal.passed([], former)
         return bool(former)
@@ -206,12 +208,12 @@ class Forwarder(Exporter):
     # -------------------------------------------------------------- scores
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Put the results on the runs' own spans. Those of spans that are no longer here are counted as unplaced."""
+        """Put the results on the runs' own spans. Results of spans that are not held any more are counted as unplaced."""
         placed = [self._place(report) for report in batch]
         return ExportResult.ok() if all(placed) else ExportResult("accepted")
 
     def _fields_of(self, report: Report) -> bytes:
-        """What is appended to a run's own span."""
+        """The fields with results that are appended to a run's own span."""
         return events_of(report) + (attributes_of(report, self._name_of) if self._name_of else b"")
 
     def _place(self, report: Report) -> bool:
@@ -222,7 +224,7 @@ class Forwarder(Exporter):
         return placed
 
     def evaluated(self, trace_id: bytes) -> None:
-        """Every result of the trace was exported: its held spans may leave."""
+        """Release the held spans of a trace all of whose results were exported."""
         queue = self._queues.get("traces")
         if queue is not None:
             queue.add(self._pending.release(trace_id))
@@ -230,20 +232,20 @@ class Forwarder(Exporter):
     # ----------------------------------------------------------------- end
 
     def stop(self, timeout_s: float) -> bool:
-        """Release every held span with the scores it has, forward what is queued, end; False if something is lost.
+        """Release every held span with the scores it has, forward what is queued, and end; False if something is lost.
 
-        What is on disk is not lost, so that held spans whose trace was not evaluated stay until the next start.
+        With a journal nothing is lost: held spans whose trace was not evaluated are kept until the next start.
         """
-        kept = self._journal is not None
-        if "traces" in self._queues and not kept:
+        is_journaled = self._journal is not None
+        if "traces" in self._queues and not is_journaled:
             self._queues["traces"].add(self._pending.release_all())
         deadline = time.monotonic() + timeout_s
-        # One after the other, within one deadline: each sends by itself all the while.
-        done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=kept) for queue in self._queues.values()]
+        # One after the other, within one deadline: meanwhile the threads of the other queues go on sending.
+        done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=is_journaled) for queue in self._queues.values()]
         return all(done)
 
     def wait(self, timeout_s: float) -> bool:
-        """Forward what is queued; False if not all was in time."""
+        """Forward what is queued; False if not all of it was forwarded in time."""
         deadline = time.monotonic() + timeout_s
         return all(queue.wait(max(0.0, deadline - time.monotonic())) for queue in self._queues.values())
 

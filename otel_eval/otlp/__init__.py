@@ -1,4 +1,4 @@
-"""OTLP 1.x traces and logs, protobuf and JSON: requests as a receiver takes them and storage keeps them, read and written.
+"""Reads and writes OTLP 1.x requests of traces and logs, in protobuf and JSON, for receiver, storage and exporters.
 
 `client` sends requests; it is not imported here, because it loads gRPC.
 """
@@ -13,7 +13,7 @@ __all__ = ["Encoding", "RawRequest", "Signal", "read_request"]
 
 
 class Signal(StrEnum):
-    """What a request carries."""
+    """The signal of a request."""
 
     TRACES = "traces"
     LOGS = "logs"
@@ -21,7 +21,7 @@ class Signal(StrEnum):
 
 
 class Encoding(StrEnum):
-    """How it is written."""
+    """The encoding of a request."""
 
     PROTOBUF = "protobuf"
     JSON = "json"

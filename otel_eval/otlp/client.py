@@ -1,6 +1,6 @@
-"""The OTLP client of every exporter and of forwarding: one request, sent as the bytes it is, over gRPC or HTTP.
+"""The OTLP client of every exporter and of forwarding: sends encoded requests over gRPC or HTTP.
 
-Makes one attempt, or a second one where a kept connection had been closed by the other end meanwhile.
+It makes one attempt; over HTTP a second one if the server had closed the kept-alive connection.
 Source of the table of responses: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC and of OTLP/HTTP.
 """
 
@@ -52,7 +52,7 @@ _GRPC: Final[Mapping[str, Status]] = {
 }
 
 _Opened = tuple[Callable[[bytes], ExportResult], Callable[[], None]]
-"""How to send a request, from several threads, and how to close the connections."""
+"""A function that sends a request, from any thread, and one that closes the connections."""
 
 
 class OtlpClient:
@@ -98,8 +98,8 @@ class OtlpClient:
 
 def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
     parts = urlsplit(to.endpoint)
-    place = parts.netloc.rpartition("@")[2]
-    address = place if parts.port or parts.scheme == "https" else f"{place}:{_PORT}"
+    host = parts.netloc.rpartition("@")[2]
+    address = host if parts.port or parts.scheme == "https" else f"{host}:{_PORT}"
     compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
     pems = to.tls.pems() if parts.scheme == "https" else None
     metadata = tuple((key.lower(), value) for key, value in {**credentials_of(parts), **to.headers}.items())
@@ -113,7 +113,7 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
         def send(body: bytes) -> ExportResult:
             try:
-                return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
+                return _accepted(export(body, metadata=metadata, timeout=to.timeout_s))
             except grpc.RpcError as error:
                 result = of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
                 return replace(result, reason=result.reason + _unreached(error.details() or ""))
@@ -124,13 +124,13 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 
 def _unreached(details: str) -> str:
-    """Why no connection could be made, in gRPC's words; "" if the endpoint answered, whose words may repeat the request."""
+    """Why no connection could be made, from gRPC's own message; "" for a message of the endpoint, which may quote the request."""
     found = _UNREACHED.match(details)
     return f": {one_line(found[1] or found[0])}" if found else ""
 
 
 def _retry_delay(trailers: Any) -> float | None:
-    """What RetryInfo asks for; None if it is not there."""
+    """The delay in seconds that RetryInfo asks for; None without one."""
     for key, value in trailers:
         if key == "grpc-status-details-bin":
             for detail in status_pb2.Status.FromString(value).details:
@@ -140,8 +140,8 @@ def _retry_delay(trailers: Any) -> float | None:
     return None
 
 
-def _taken(answer: bytes) -> ExportResult:
-    """An accepted request, perhaps a partial success: the three responses have the same fields."""
+def _accepted(answer: bytes) -> ExportResult:
+    """The result of an accepted request, perhaps a partial success. The responses of all signals have the same fields."""
     if not answer:
         return ExportResult("ok")
     try:
@@ -176,9 +176,9 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 
 def http_result(response: HttpResponse) -> ExportResult:
-    """The meaning of a response, which may report a partial success."""
+    """The meaning of an HTTP response, which may report a partial success."""
     if 200 <= response.status < 300:
-        return _taken(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
+        return _accepted(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
     return of_http(response.status, response.after_s)
 
 

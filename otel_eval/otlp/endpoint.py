@@ -1,6 +1,6 @@
 """An OTLP endpoint: its address, headers and proxy, from the configuration and the environment; and HTTP requests to it.
 
-Requests go over connections that are kept; redirects are not followed.
+Connections are kept alive between requests; redirects are not followed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Endpoint:
         timeout_s: for one attempt, until its response has arrived.
         compression: gzip or none.
         tls: files for an https endpoint.
-        proxy: URL of an HTTP proxy between here and the endpoint; None: the connection is direct. gRPC finds its own.
+        proxy: URL of an HTTP proxy before the endpoint; None: the connection is direct. gRPC reads its own from the environment.
     """
 
     endpoint: str
@@ -52,7 +52,7 @@ class Endpoint:
 
 
 def key_of(to: Endpoint, exporter: str) -> str:
-    """What stands for an exporter's signal and endpoint where it is remembered; the URL cannot be read from it."""
+    """The key of an exporter's signal and endpoint in `AcceptedBefore`: a hash, from which the URL cannot be read."""
     return f"{exporter} {sha256(f'{to.protocol} {to.endpoint}'.encode()).hexdigest()[:16]}"
 
 
@@ -67,7 +67,7 @@ def for_signal(to: Endpoint, signal: str, problems: set[str] | None = None) -> E
     Headers of the configuration take the place of those of OTEL_EXPORTER_OTLP_HEADERS, as in the SDK.
 
     Args:
-        problems: gets what is wrong with the environment's files, which are then left out; None: they are not checked here.
+        problems: problems with files of the environment are added to it, and the files ignored; None: they are not checked.
     """
     signal = "traces" if signal == "spans" else signal
     tls = _tls(to, signal, problems) if is_secure(to) else to.tls
@@ -146,12 +146,12 @@ class HttpClient:
 
     def __init__(self, to: Endpoint, headers: Mapping[str, str]) -> None:
         parts = urlsplit(to.endpoint)
-        self._connect: Final = _connecting(to, parts)
+        self._connect: Final = _connector(to, parts)
         self._timeout_s: Final = to.timeout_s
         # A proxy gets the whole URL of a plain request (RFC 9112, 3.2.2); for https it opens a tunnel.
         proxied = to.proxy if parts.scheme == "http" else None
-        place = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
-        self._prefix: Final = place + parts.path.rstrip("/")
+        origin = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
+        self._prefix: Final = origin + parts.path.rstrip("/")
         self._query: Final = parts.query
         own = {**credentials_of(parts), **to.headers, **headers}
         self._headers: Final = {**own, **(_proxy_headers(proxied) if proxied else {})}
@@ -160,7 +160,7 @@ class HttpClient:
         self._closed = False
 
     def request(self, method: str, path: str, body: bytes | None) -> HttpResponse:
-        """Make a request, a second time where a kept connection had been closed by the other end meanwhile.
+        """Make a request, and make it again if the server had closed the kept-alive connection.
 
         Raises:
             OSError: there is no response.
@@ -168,12 +168,12 @@ class HttpClient:
         """
         query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
         target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
-        kept = self._pop()
-        # A server may close an idle connection at any time, which shows only when it is used: that is not a failed attempt.
-        if kept is not None:
+        idle = self._pop_idle()
+        # A server may close an idle connection at any time, which is noticed only when it is used: that is no failed attempt.
+        if idle is not None:
             try:
-                return self._attempt(kept, method, target, body)
-            except TimeoutError:  # the other end is there, and may carry the request out later
+                return self._attempt(idle, method, target, body)
+            except TimeoutError:  # the server may have the request, and process it later
                 raise
             except (OSError, http.client.HTTPException):
                 pass
@@ -191,7 +191,7 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        # A response that was not read to its end leaves bytes that the next one would begin with.
+        # After a response that was not read to its end, the next one on the connection would begin with the rest.
         if response.isclosed() and not self._closed:
             self._idle.append(connection)
         else:
@@ -199,38 +199,38 @@ class HttpClient:
         after_s = retry_after_s(response.headers.get("Retry-After", "")) or 0.0
         return HttpResponse(response.status, content, response.headers.get_content_type(), after_s=after_s)
 
-    def _pop(self) -> http.client.HTTPConnection | None:
+    def _pop_idle(self) -> http.client.HTTPConnection | None:
         if self._process != os.getpid():
             self._idle, self._process = deque(), os.getpid()
         try:
             return self._idle.pop()
-        except IndexError:  # another thread has it
+        except IndexError:  # no connection is idle
             return None
 
     def close(self) -> None:
         """Close the connections; that of a request that is under way is closed after it."""
         self._closed = True
-        while (connection := self._pop()) is not None:
+        while (connection := self._pop_idle()) is not None:
             connection.close()
 
 
 class _Stream(io.RawIOBase):
-    """What arrives on a connection until a monotonic time; the timeout of a socket begins anew with each byte."""
+    """Reads from a connection until a monotonic time. The timeout of a socket would start again with each byte."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection, self._until = connection, until
         self._stream = connection.makefile("rb", buffering=0)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """As of a socket, for `HTTPResponse`."""
+        """Return a buffered reader, as a socket does for `HTTPResponse`."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """Yes."""
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """As of a stream; raises `TimeoutError` after that time."""
+        """Read into a buffer; raises `TimeoutError` when the time is over."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -238,30 +238,30 @@ class _Stream(io.RawIOBase):
         return self._stream.readinto(buffer)
 
     def close(self) -> None:
-        """The connection is closed when its other users have closed it, too."""
+        """Close the reader. The connection is closed when its other users have closed it, too."""
         self._stream.close()
         super().close()
 
 
 def credentials_of(parts: SplitResult) -> dict[str, str]:
-    """The header for a user and a password in the URL."""
+    """The header for a user and a password in the URL; empty without a user."""
     if parts.username is None:
         return {}
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
-def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
-    """What makes a connection to the endpoint, by a proxy if there is one."""
+def _connector(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
+    """Return a function that makes a connection to the endpoint, through its proxy if there is one."""
     context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
     proxy = urlsplit(to.proxy) if to.proxy else None
     host, port = parts.hostname or "", parts.port
 
     def connect() -> http.client.HTTPConnection:
-        at, at_port = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        to_host, to_port = (proxy.hostname or "", proxy.port) if proxy else (host, port)
         if context is None:
-            return http.client.HTTPConnection(at, at_port, timeout=to.timeout_s)
-        connection = http.client.HTTPSConnection(at, at_port, timeout=to.timeout_s, context=context)
+            return http.client.HTTPConnection(to_host, to_port, timeout=to.timeout_s)
+        connection = http.client.HTTPSConnection(to_host, to_port, timeout=to.timeout_s, context=context)
         if to.proxy:
             connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
         return connection

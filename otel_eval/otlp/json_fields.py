@@ -1,8 +1,8 @@
-"""OTLP/JSON objects written as protobuf bytes: scalars, attributes, and whole messages as protobuf's classes describe them.
+"""Encodes OTLP/JSON objects as protobuf: scalars, attributes, and messages by the descriptors of protobuf's classes.
 
 Fields are written in the order of their numbers and defaults are left out, as protobuf itself does: the same message sent as JSON
-and as protobuf becomes the same bytes. Unknown fields are ignored, as the specification asks. Lenient where senders are known to
-differ: snake_case keys, enum names, numbers as text, null.
+and as protobuf becomes the same bytes. Unknown fields are ignored, as the specification asks. What known senders write
+differently is accepted: snake_case keys, enum names, numbers as text, null.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import MASK64, sized, varint
 
 Encode = Callable[[Any], bytes]
-"""A JSON value as the content of a field, after its tag. Raises InputError with what it expected."""
+"""Encodes a JSON value as the content of a field, which follows its tag. Raises InputError with what was expected."""
 
 Write = Callable[[int, Any], bytes]
-"""A whole field: takes its number and its JSON value."""
+"""Encodes a field with its tag, from its number and its JSON value."""
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # how fields stand on the wire
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 def read_integer(value: Any, low: int, high: int) -> int:
-    """An integer, as number or as text; 1e3 is one too."""
+    """Return an integer that is written as a number, 1e3 too, or as text. Raises InputError if the value is none."""
     try:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):  # in Python a bool is an int
             raise ValueError
@@ -47,12 +47,12 @@ def read_integer(value: Any, low: int, high: int) -> int:
 
 
 def _integers(low: int, high: int, encode: Callable[[int], bytes]) -> Encode:
-    """Integers within bounds."""
+    """Return an encoder of integers within bounds."""
     return lambda value: encode(read_integer(value, low, high))
 
 
 def _read_enum(names: Mapping[str, int], value: Any) -> bytes:
-    """A number, or a name; an unknown name is the unspecified value."""
+    """Encode the number or the name of an enum value; an unknown name is the unspecified value, 0."""
     is_name = isinstance(value, str) and not value.lstrip("-").isdigit()
     return _read_int32(names.get(value, 0) if is_name else value)
 
@@ -62,7 +62,7 @@ _read_int32: Final = _integers(-(1 << 31), (1 << 31) - 1, lambda content: varint
 
 
 def _delimited(read: Callable[[Any], bytes]) -> Encode:
-    """Content after its length."""
+    """Return an encoder that writes the length before the content."""
 
     def encode(value: Any) -> bytes:
         content = read(value)
@@ -78,7 +78,7 @@ def _text(value: Any) -> bytes:
 
 
 def _hex(value: Any) -> bytes:
-    """An id: bytes as hexadecimal text of either case."""
+    """Decode an id, which is hexadecimal text of either case."""
     try:
         return bytes.fromhex(value)
     except (TypeError, ValueError):
@@ -105,13 +105,13 @@ def _double(value: Any) -> bytes:
 
 
 def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
-    """A field by its JSON name or, from senders that print protobuf's own, by its proto name."""
+    """Return a field by its JSON name or, for senders that write it, by its proto name; None if it is missing or null."""
     found = given.get(camel)
     return given.get(snake) if found is None else found
 
 
 def items(value: Any) -> list[Any]:
-    """The members of a repeated field, which must be a list; nulls in it are nothing."""
+    """The members of a repeated field without nulls. Raises InputError if it is no list."""
     if not isinstance(value, list):
         raise InputError("expected a list")
     return [item for item in value if item is not None]
@@ -120,12 +120,12 @@ def items(value: Any) -> list[Any]:
 def _pair(value: Any, depth: int) -> bytes:
     if not isinstance(value, dict):
         raise InputError("expected an object with key and value")
-    key, held = _text(value.get("key") or ""), value.get("value")
-    return (sized(1, key) if key else b"") + (b"" if held is None else sized(2, _any(held, depth)))
+    key, content = _text(value.get("key") or ""), value.get("value")
+    return (sized(1, key) if key else b"") + (b"" if content is None else sized(2, _any(content, depth)))
 
 
 def _any(value: Any, depth: int) -> bytes:
-    """The content of an AnyValue. Unlike elsewhere a default is written: 0 and "" differ from nothing."""
+    """Encode the content of an AnyValue. Unlike elsewhere, defaults are written: 0 and "" are not a missing value."""
     if value is None:
         return b""
     if not isinstance(value, dict):
@@ -158,7 +158,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _base64(value: Any) -> bytes:
-    """Bytes as base64 text: protobuf's JSON mapping asks readers to take both alphabets, with and without padding."""
+    """Decode base64 text. Protobuf's JSON mapping requires parsers to accept both alphabets, with and without padding."""
     try:
         return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
     except (AttributeError, TypeError, ValueError):
@@ -177,12 +177,12 @@ _VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
 )
 
 
-def _one(kind: int, encode: Encode, keeps_default: bool, number: int, value: Any) -> bytes:
+def _singular(kind: int, encode: Encode, keeps_default: bool, number: int, value: Any) -> bytes:
     content = encode(value)
     return varint(number << 3 | kind) + content if keeps_default or any(content) else b""
 
 
-def _each(encode: Encode, number: int, value: Any) -> bytes:
+def _repeated(encode: Encode, number: int, value: Any) -> bytes:
     tag = varint(number << 3 | _LENGTH)
     return b"".join([tag + encode(item) for item in items(value)])
 
@@ -211,14 +211,14 @@ _SCALARS: Final[Mapping[int, tuple[int, Encode]]] = {
     Field.TYPE_FIXED64: (_FIXED64, _integers(0, MASK64, struct.Struct("<Q").pack)),
     Field.TYPE_SFIXED64: (_FIXED64, _integers(-(1 << 63), (1 << 63) - 1, struct.Struct("<q").pack)),
 }
-_LATER: Final[Mapping[str, Table]] = {
-    "LogRecord": ((12, "eventName", "event_name", partial(_one, *_SCALARS[Field.TYPE_STRING], False)),)
+_NEWER: Final[Mapping[str, Table]] = {
+    "LogRecord": ((12, "eventName", "event_name", partial(_singular, *_SCALARS[Field.TYPE_STRING], False)),)
 }
-"""Fields that the oldest protobuf classes which may be installed do not know."""
+"""Fields that are missing in the oldest protobuf classes which may be installed."""
 
 
 def message(given: Any, kind: Descriptor) -> bytes:
-    """The object as the bytes of a message. A part of it may be given as bytes.
+    """Encode an object as a message of this type. Parts of it that are encoded already are given as bytes.
 
     Raises:
         InputError: naming the field and what was expected there, never the value.
@@ -248,20 +248,20 @@ def _table(kind: Descriptor) -> Table:
     kind.CopyToProto(known)
     repeated = {each.name for each in known.field if each.label == each.LABEL_REPEATED}
     rows = {each.number: (each.number, each.json_name, each.name, _writer(each, each.name in repeated)) for each in kind.fields}
-    return tuple(rows[number] for number in sorted(rows)) + tuple(row for row in _LATER.get(kind.name, ()) if row[0] not in rows)
+    return tuple(rows[number] for number in sorted(rows)) + tuple(row for row in _NEWER.get(kind.name, ()) if row[0] not in rows)
 
 
 def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
     kind, encode = _encoder(field)
-    if encode is None:  # a kind of field that is newer than this
+    if encode is None:  # a type of field that is newer than this code
         return lambda number, value: b""
     if not is_repeated:
-        return partial(_one, kind, encode, field.has_presence)
-    return partial(_each, encode) if kind == _LENGTH else partial(_packed, encode)
+        return partial(_singular, kind, encode, field.has_presence)
+    return partial(_repeated, encode) if kind == _LENGTH else partial(_packed, encode)
 
 
 def _encoder(field: FieldDescriptor) -> tuple[int, Encode | None]:
-    """How the field stands on the wire, and what writes its content."""
+    """The wire type of a field and the encoder of its content; None for a type that is not known here."""
     kind, enum = field.message_type, field.enum_type
     if kind is not None:
         return _LENGTH, _OWN.get(kind.name) or _delimited(lambda value: message(value, kind))

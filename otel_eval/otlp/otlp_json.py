@@ -1,8 +1,8 @@
-"""OTLP/JSON documents: read into batches, and rewritten as protobuf requests.
+"""Converts OTLP/JSON documents to protobuf requests, and reads them into batches.
 
 Spans and log records become protobuf bytes, so nothing downstream depends on the encoding of a request. A span or a log record
-with an unusable field is rejected alone; a document that does not nest as OTLP does is refused as a whole. Fields that OTLP does
-not have cannot be kept: protobuf knows fields by their numbers.
+with an unusable field is rejected alone; a document that does not nest as OTLP does is refused as a whole. Unknown fields are
+lost: protobuf identifies fields by their numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: Final[Mapping[str, Descriptor]] = {
     "logs": LogsData.DESCRIPTOR,
     "metrics": MetricsData.DESCRIPTOR,
 }
-"""By signal. On the wire these are the same as the requests of exporters."""
+"""The message type by signal. On the wire these are the same as export requests."""
 
 _PATH: Final = (1, 2, 2)
 """The numbers of the fields that list resources, scopes, and spans, log records or metrics."""
@@ -36,7 +36,7 @@ class Rewritten(NamedTuple):
 
     Attributes:
         body: the request.
-        rejected: the number of spans or log records that cannot be written.
+        rejected: the number of spans or log records that cannot be encoded.
         why: the reason of the first of them, or "".
     """
 
@@ -46,7 +46,7 @@ class Rewritten(NamedTuple):
 
 
 def load_json(body: bytes) -> dict[str, Any]:
-    """The JSON object in UTF-8 text without a byte order mark.
+    """Parse a JSON object from UTF-8 text without a byte order mark.
 
     Raises:
         InputError: it is not UTF-8, not JSON, nested too deeply, or not an object.
@@ -67,16 +67,16 @@ def load_json(body: bytes) -> dict[str, Any]:
 
 
 def read_json(signal: str, body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """The spans or log records of a request in OTLP/JSON; `most` as in `read_traces`.
+    """Read the spans or log records of a request in OTLP/JSON; `most` as in `read_traces`.
 
     Raises:
-        InputError: the body is no such document.
+        InputError: the body is no such request.
     """
     return _read(signal, load_json(body), most)
 
 
 def read_document(document: dict[str, Any]) -> SpanBatch:
-    """The spans and log records of a parsed document; `resourceSpans` and `resourceLogs` may both be there.
+    """Read the spans and log records of a parsed document, which may have both `resourceSpans` and `resourceLogs`.
 
     Raises:
         InputError: they do not nest as OTLP does.
@@ -95,10 +95,10 @@ def _read(signal: str, document: dict[str, Any], most: int = UNLIMITED) -> SpanB
 
 
 def rewrite(signal: str, document: dict[str, Any]) -> Rewritten:
-    """The document as a request of traces, logs or metrics in protobuf.
+    """Convert a document to a protobuf request of traces, logs or metrics.
 
     Raises:
-        InputError: it does not nest as OTLP does, or a metric cannot be written.
+        InputError: it does not nest as OTLP does, or a metric cannot be encoded.
     """
     reasons: list[str] = []
 
@@ -109,7 +109,7 @@ def rewrite(signal: str, document: dict[str, Any]) -> Rewritten:
             reasons.append(str(error))
 
     def level(given: Any, kind: Descriptor, path: tuple[int, ...]) -> dict[str, Any]:
-        """The object with bytes in place of its spans, log records or metrics."""
+        """Return the object with its spans, log records or metrics encoded as bytes."""
         field = kind.fields_by_number[path[0]]
         listed, inner = _members(given, field.json_name, field.name), field.message_type
         assert inner is not None

@@ -1,15 +1,15 @@
-"""OTLP requests in protobuf: split into spans and log records, which stay bytes, and written again from them.
+"""Splits OTLP requests in protobuf into spans and log records, which stay bytes, and encodes requests of them.
 
-A span or a log record is used if its ids are sound and it was not written by this package; a log record only if it may carry
+A span or a log record is used if its ids are valid and it was not written by this package; a log record only if it may carry
 what an agent read or wrote.
 
 The body is parsed twice, both times in C: once with spans as opaque bytes, as they are kept, and once for their ids only. That
-costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the order of fields; it also finds spans
-that are no messages before they are accepted. Where the extension is installed, it splits what nearly every encoder writes in
-one walk, at a third of the cost, and leaves the rest to this.
+costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the order of fields; it also finds
+malformed spans before they are accepted. The extension, where it is installed, splits what nearly every encoder writes in one
+pass, at a third of the cost, and leaves the rest to this module.
 
-A span, event, link, resource or scope with more attributes, and a span with more events or links, than allowed is rejected as a
-whole and counted: cutting it would make up a span that was never sent.
+A span, event, link, resource or scope with more attributes than allowed, or a span with more events or links, is rejected as a
+whole and counted: truncated, it would be a span that was never sent.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from otel_eval.interfaces import Frame, JoinedLog, LogFrame, SpanFrame
 from otel_eval.native import extension
 from otel_eval.otlp.decoded_size import excess_size, is_dense
 from otel_eval.otlp.schema import (
-    parse_crowd,
     parse_event,
+    parse_limited_fields,
     parse_link,
     parse_log_ids,
     parse_raw_logs,
@@ -39,10 +39,10 @@ from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resour
 from otel_eval.wire import fields, sized
 
 UNLIMITED: Final = 2**62
-"""Attributes of anything: no limit."""
+"""The limit of attributes where there is none."""
 
 OWN_SCOPE: Final = "otel_eval"
-"""The instrumentation scope of all telemetry of this package: never evaluated, whatever way it takes here."""
+"""The instrumentation scope of all telemetry of this package: never evaluated, however it arrives."""
 
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
@@ -55,7 +55,7 @@ _native: Final = extension("_native")
 _split: Final[Callable[[bytes, Callable[[bytes, bytes], Any], int], list[tuple[Any, list[Any]]] | None] | None] = (
     None if _native is None else _native.frame
 )
-"""(scope, spans) of each scope of a request; None where something in it is unusual, or has more attributes than allowed."""
+"""Returns (scope, spans) of each scope of a request; None if something in it is unusual, or has more attributes than allowed."""
 
 
 @dataclass(slots=True)
@@ -64,14 +64,14 @@ class SpanBatch:
 
     Attributes:
         spans: (trace id, span id, frame, size in bytes) of each usable span, in order; tuples because there is one for each span.
-            The size of a large resource or scope counts with its first span, and content that takes far more memory in
-            evaluation than its bytes counts with its span.
-        logs: the same of each log record that may belong to a run.
-        rejected: number of spans that cannot be used; `why` is the reason of the first, "" if there is none.
-        own: number of spans and records that this package wrote itself.
+            The first span of a large resource or scope has their size added; a span whose content takes far more memory in
+            evaluation than its bytes has that added.
+        logs: (trace id, span id, frame, size in bytes) of each log record that may belong to a run.
+        rejected: number of spans and log records that cannot be used; `why` is the reason of the first, "" if there is none.
+        own: number of spans and log records that this package wrote itself.
         ignored: number of log records that carry nothing of a run.
         origin: the request itself, where requests are journaled.
-        most: attributes that anything in it may have: a span, an event, a link, a record, a resource, a scope.
+        most: the limit of attributes of each span, event, link, log record, resource and scope.
     """
 
     spans: list[SpanFrame] = field(default_factory=list)
@@ -84,20 +84,20 @@ class SpanBatch:
     most: int = UNLIMITED
 
     def reject(self, why: str, count: int = 1) -> None:
-        """Count spans that cannot be used."""
+        """Count spans or log records that cannot be used."""
         self.rejected += count
         self.why = self.why or why
 
 
 class RawRequest(NamedTuple):
-    """A request in protobuf: what it carries, its bytes."""
+    """A request in protobuf: its signal and its bytes."""
 
     signal: str
     body: bytes
 
 
 def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBatch:
-    """What a request of traces or logs holds; anything with more attributes than that is rejected.
+    """Read a request of traces or logs; what has more attributes than `max_attributes` is rejected.
 
     Raises:
         InputError: its body cannot be read.
@@ -109,10 +109,10 @@ def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBat
 
 
 def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
+    """Read the spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
 
     Args:
-        most: attributes that anything in it may have.
+        most: the limit of attributes, as of `SpanBatch`.
 
     Raises:
         InputError: the body is no such message.
@@ -126,11 +126,11 @@ def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Log records of an ExportLogsServiceRequest, or of LogsData, in protobuf; arguments and errors as of `read_traces`."""
+    """Read the log records of an ExportLogsServiceRequest, or of LogsData; arguments and errors as of `read_traces`."""
     batch = SpanBatch(most=most)
     try:
         for scope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
-            for payload, record in zip(items, records, strict=True) if _is_read(batch, scope, len(items)) else ():
+            for payload, record in zip(items, records, strict=True) if _is_used(batch, scope, len(items)) else ():
                 _add_log(batch, payload, record)
     except DecodeError as error:
         raise _unreadable("logs", error) from None
@@ -138,23 +138,23 @@ def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def _unreadable(signal: str, error: DecodeError) -> Exception:
-    """Protobuf reports a failed allocation as it reports corrupt bytes, and only the latter are permanent."""
+    """Return the error to raise: protobuf reports a failed allocation as it reports corrupt bytes, but it is not permanent."""
     if _NO_MEMORY in str(error):
         return MemoryError("protobuf could not allocate memory")
     return InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut")
 
 
 def _shortcut(body: bytes, most: int) -> SpanBatch | None:
-    """The same in one walk by the extension; None if it is not there or anything in the body is unusual."""
+    """Read spans in one pass, by the extension; None if it is not installed or anything in the body is unusual."""
     try:
         found = _split(body, resource_scope, most) if _split is not None else None
-    except DecodeError:  # one part of a resource that is written in several; Python joins the parts first
+    except DecodeError:  # perhaps one part of a resource that is written in several; `_parsed` joins the parts first
         return None
     if found is None:
         return None
     batch = SpanBatch(most=most)
     for scope, spans in found:
-        if _is_read(batch, scope, len(spans)):
+        if _is_used(batch, scope, len(spans)):
             batch.spans += spans
             _charge_scope(batch, scope, len(spans))
     return batch
@@ -174,8 +174,8 @@ def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any
             yield resource_scope(resource, b"".join(scope.scope)), scope.items, scope_ids.items
 
 
-def _is_read(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
-    """Whether the `count` items of a scope are read; otherwise they are counted."""
+def _is_used(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
+    """Whether the `count` items of a scope are used; if not, they are counted as own or rejected."""
     if scope.scope_name == OWN_SCOPE:
         batch.own += count
     elif count and scope.attributes > batch.most:
@@ -196,14 +196,14 @@ def _charge_scope(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> Non
 
 
 def with_content_sizes(batch: SpanBatch) -> SpanBatch:
-    """The batch with sizes that include what evaluation takes for dense content."""
+    """Add to the sizes in a batch the memory that evaluation takes for dense content, and return the batch."""
     batch.spans = [(trace, span, frame, size + excess_size(frame[1])) for trace, span, frame, size in batch.spans]
     batch.logs = [(trace, span, frame, size + excess_size(frame[0])) for trace, span, frame, size in batch.logs]
     return batch
 
 
 def _unsound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
-    """What is wrong with the ids of a span, or "". To have no parent, b"", is sound."""
+    """Why the ids of a span are invalid, or "". No parent, b"", is valid."""
     if len(trace_id) != 16 or trace_id == _NO_TRACE:
         return "a trace id must be 16 bytes and not all zero"
     if len(span_id) != 8 or span_id == _NO_SPAN:
@@ -212,14 +212,14 @@ def _unsound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
 
 
 def add_spans(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], ids: Iterable[Any]) -> None:
-    """Add the spans of one scope, whose ids were parsed, or reject them."""
-    if not _is_read(batch, scope, len(items)):
+    """Add or reject the spans of one scope, whose ids were parsed."""
+    if not _is_used(batch, scope, len(items)):
         return
     before = len(batch.spans)
     add, small = batch.spans.append, 2 * batch.most
     for payload, each in zip(items, ids, strict=True):
         trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
-        # Nearly every span passes here; calls of functions would cost a fifth of the reading.
+        # Nearly every span takes this path; function calls would add a fifth to the time of reading.
         size = len(payload)
         fits = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT and size < small
         if fits and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
@@ -240,8 +240,8 @@ def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids
 
 
 def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
-    """Add a log record, which was parsed, ignore it, or reject it."""
-    if _unsound(record.trace_id, record.span_id, b"") or not _may_matter(record):
+    """Add, ignore or reject a parsed log record."""
+    if _unsound(record.trace_id, record.span_id, b"") or not _may_belong_to_run(record):
         batch.ignored += 1
     elif len(record.attributes) > batch.most:
         batch.reject(too_many("a log record", batch.most))
@@ -249,8 +249,8 @@ def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
         batch.logs.append((record.trace_id, record.span_id, (payload, LOG_READER), len(payload)))
 
 
-def _may_matter(record: Any) -> bool:
-    """Whether it is a GenAI event, one of Claude Code's, or holds messages the way the AWS distribution moves them off a span."""
+def _may_belong_to_run(record: Any) -> bool:
+    """Whether it is a GenAI event, one of Claude Code's, or holds messages that the AWS distribution moves from spans to logs."""
     if record.event_name:
         return text(record.event_name).startswith(_EVENT_NAMES) or _holds_messages(record)
     named = any(b"event.name" in pair for pair in record.attributes)
@@ -266,7 +266,7 @@ def _holds_messages(record: Any) -> bool:
 
 
 def reserialize_traces(frames: Iterable[Frame]) -> bytes:
-    """An ExportTraceServiceRequest of frames that came by OTLP."""
+    """Encode frames that came by OTLP as an ExportTraceServiceRequest."""
     groups: dict[tuple[bytes, bytes], list[bytes]] = {}
     for _, payload, scope in frames:
         assert isinstance(scope, OtlpResourceScope)
@@ -277,53 +277,53 @@ def reserialize_traces(frames: Iterable[Frame]) -> bytes:
 
 
 def reserialize_logs(frames: Iterable[LogFrame]) -> bytes:
-    """An ExportLogsServiceRequest of log records that came by OTLP; they need nothing of what stood around them."""
+    """Encode log records that came by OTLP as an ExportLogsServiceRequest; their resource and scope are not needed."""
     records = b"".join(sized(2, payload) for payload, _ in frames)
     return sized(1, sized(2, records)) if records else b""
 
 
-# Each has one of these bytes in its tag, whatever else they may stand for: attributes of a span, of an event, of a link;
-# events, links. To count them takes longer than to parse a span that is not great.
-_TAGS: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
-_GREAT: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
-_OTHERS: Final = 64  # fields that are neither attributes nor events nor links: the most that is known is 13
+# Bytes with which the tag of a field begins: attributes of a span, of an event, of a link; events, links. There are never more of
+# these fields than of the bytes, which may have other meanings. Counting them takes longer than parsing a span that is not large.
+_FIRST_BYTES: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
+_LARGE: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
+_OTHER_FIELDS: Final = 64  # fields that are neither attributes nor events nor links: no known span has more than 13
 
 
 def too_many(where: str, most: int, what: str = "attributes") -> str:
-    """The message of the response."""
+    """The reason for the response to the client."""
     return f"{where} has more than {most} {what}, which is the limit here (receivers.otlp.max_attributes)"
 
 
 def limit_exceeded(payload: bytes, most: int) -> str:
-    """Why a span has too many attributes, events or links, or ""."""
+    """Which limit a span exceeds, of attributes, events or links; "" if none."""
     if len(payload) // 2 <= most:  # each takes two bytes at the least
         return ""
-    if len(payload) > _GREAT * most and not any(sum(map(payload.count, tags)) > most for tags in _TAGS):
+    if len(payload) > _LARGE * most and not any(sum(map(payload.count, tags)) > most for tags in _FIRST_BYTES):
         return ""
-    if _has_more_fields(payload, 3 * most + _OTHERS, most):
+    if _has_more_fields(payload, 3 * most + _OTHER_FIELDS, most):
         return too_many("a span", most, "attributes, events or links")
-    span = parse_crowd(payload)
+    span = parse_limited_fields(payload)
     for what in ("attributes", "events", "links"):
         if len(getattr(span, what)) > most:
             return too_many("a span", most, what)
     for where, parts, parse in (("an event", span.events, parse_event), ("a link", span.links, parse_link)):
-        if any(_holds(parse, part, most) for part in parts):
+        if any(_has_too_many_attributes(parse, part, most) for part in parts):
             return too_many(where, most)
     return ""
 
 
-def _holds(parse: Any, part: bytes, most: int) -> bool:
+def _has_too_many_attributes(parse: Any, part: bytes, most: int) -> bool:
     if len(part) // 2 <= most:
         return False
     try:
-        return _has_more_fields(part, most + _OTHERS, most) or len(parse(part).attributes) > most
+        return _has_more_fields(part, most + _OTHER_FIELDS, most) or len(parse(part).attributes) > most
     except DecodeError:
-        return False  # it is not read later either
+        return False  # a malformed part is not read later either
 
 
 def _has_more_fields(message: bytes, number: int, most: int) -> bool:
-    """Whether a great message has more fields; only so many are looked at, while parsing takes memory for each."""
-    if len(message) <= _GREAT * most:
+    """Whether a large message has more than `number` fields. No more are read; parsing would take memory for each field."""
+    if len(message) <= _LARGE * most:
         return False
     try:
         return next(islice(fields(message, 0, len(message)), number, None), None) is not None

@@ -5,9 +5,9 @@ schemas here keep the same field numbers but declare less: spans are opaque `byt
 are `bytes`, so that nothing is decoded before it is needed. A singular message that is kept as bytes is declared
 `repeated bytes`: protobuf merges the occurrences of such a field, and merging is joining their bytes.
 
-Attribute values are decoded from the bytes of a `KeyValue` or `AnyValue` to plain Python values, and encoded. Two shortcuts
-read the wire format themselves; whatever is not written in the one usual way goes to protobuf, so that the result is always
-what a full parse would give. Source: opentelemetry-proto, common.proto.
+Attribute values are decoded from the bytes of a `KeyValue` or `AnyValue` to plain Python values, and encoded. Two fast paths
+read the wire format themselves; whatever is not written in the one usual way is left to protobuf, so that the result is always
+that of a full parse. Source: opentelemetry-proto, common.proto.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ message Log { repeated bytes body = 5; repeated bytes attributes = 6; bytes trac
   bytes event_name = 12; }
 message Span { bytes name = 5; int32 kind = 6; fixed64 start = 7; fixed64 end = 8; repeated bytes attributes = 9;
   repeated bytes events = 11; repeated bytes status = 15; fixed32 flags = 16; }
-message Crowd { repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes links = 13; }
+message LimitedFields { repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes links = 13; }
 message Link { repeated bytes attributes = 4; }
 message Status { bytes message = 2; int32 code = 3; }
 message Event { bytes name = 2; repeated bytes attributes = 3; }
@@ -60,7 +60,7 @@ _FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 
 def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: str) -> None:
     message = file.message_type.add(name=name)
-    if is_choice := "oneof" in fields:  # then all of them are in it
+    if is_choice := "oneof" in fields:  # then every field of the message is in the oneof
         message.oneof_decl.add(name="value")
     for repeated, kind, field_name, number in _FIELD.findall(fields):
         label = Field.LABEL_REPEATED if repeated else Field.LABEL_OPTIONAL
@@ -91,7 +91,7 @@ def _parser(name: str) -> Callable[[bytes], Any]:
     return parse
 
 
-# Each takes bytes, gives a message of the shape above and raises `google.protobuf.message.DecodeError`.
+# Each parses bytes to a message of the schema above, or raises `google.protobuf.message.DecodeError`.
 parse_raw_traces: Final = _parser("RawTraces")
 parse_raw_logs: Final = parse_raw_traces  # the same numbers
 parse_span_ids: Final = _parser("SpanIds")
@@ -99,7 +99,7 @@ parse_log_ids: Final = _parser("Logs")
 parse_log: Final = _parser("Log")
 parse_metrics: Final = _parser("Metrics")
 parse_span: Final = _parser("Span")
-parse_crowd: Final = _parser("Crowd")
+parse_limited_fields: Final = _parser("LimitedFields")
 parse_link: Final = _parser("Link")
 parse_status: Final = _parser("Status")
 parse_event: Final = _parser("Event")
@@ -110,7 +110,7 @@ parse_any: Final = _parser("Any")
 
 
 MAX_DEPTH: Final = 64
-"""Lists and maps within each other; deeper ones become `TOO_DEEP`."""
+"""How deep lists and maps may be nested; deeper ones become `TOO_DEEP`."""
 
 TOO_DEEP: Final = "…"
 
@@ -119,14 +119,14 @@ _VALUE_TAG: Final = 0x12  # field 2, length-delimited: KeyValue.value
 
 
 def text(raw: bytes) -> str:
-    """UTF-8, and a replacement character for what is none: one bad byte does not cost a whole request."""
+    """Decode UTF-8, with replacement characters for invalid bytes: one of them must not invalidate a whole request."""
     return raw.decode("utf-8", "replace")
 
 
 def split(pair: bytes) -> tuple[bytes, bytes]:
-    """Key and value of a `KeyValue`, both still bytes; DecodeError if it is none.
+    """Split a `KeyValue` into key and value, both still bytes; raises DecodeError if it is malformed.
 
-    The shortcut takes exactly one key, shorter than 128 bytes, followed by exactly one value up to the end: every
+    The fast path accepts exactly one key, shorter than 128 bytes, followed by exactly one value up to the end: every
     encoder writes that. Anything else may hold a second key or value (in protobuf the last one wins).
     """
     try:
@@ -137,25 +137,25 @@ def split(pair: bytes) -> tuple[bytes, bytes]:
                 return pair[2:at], pair[start:]
     except (IndexError, ValueError):
         pass
-    whole = parse_pair(pair)
-    return whole.key, b"".join(whole.value)
+    parsed = parse_pair(pair)
+    return parsed.key, b"".join(parsed.value)
 
 
 def decode(raw: bytes, depth: int = 0) -> Any:
-    """The value of an `AnyValue`: None, bool, int, float, str, list or dict; bytes become base64 text.
+    """Decode an `AnyValue` to None, bool, int, float, str, list or dict; bytes become base64 text.
 
     Raises:
-        DecodeError: the bytes are no `AnyValue`.
+        DecodeError: the bytes are malformed.
     """
-    plain = _plain_text(raw)
-    if plain is not None:
-        return plain
+    single = _single_text(raw)
+    if single is not None:
+        return single
     value = parse_any(raw)
     kind = value.WhichOneof("value")
     return _DECODERS[kind](getattr(value, kind), depth) if kind else None
 
 
-def _plain_text(raw: bytes) -> str | None:
+def _single_text(raw: bytes) -> str | None:
     """The text of an `AnyValue` that is one string and nothing else, by far the commonest; else None."""
     if not raw or raw[0] != _KEY_TAG:
         return None
@@ -188,7 +188,7 @@ _DECODERS: Final[dict[str, Callable[[Any, int], Any]]] = {
 
 
 def decode_all(pairs: Iterable[bytes], depth: int = 0) -> dict[str, Any]:
-    """Every attribute. Of equal keys the last wins; one that cannot be read is left out, the rest is kept."""
+    """Decode all attributes. Of equal keys the last wins; malformed attributes are left out."""
     found: dict[str, Any] = {}
     for pair in pairs:
         try:
@@ -200,7 +200,7 @@ def decode_all(pairs: Iterable[bytes], depth: int = 0) -> dict[str, Any]:
 
 
 def encode_attributes(field: int, attributes: Mapping[str, Any]) -> bytes:
-    r"""The attributes as a repeated field of the message that has them; a value that JSON does not have becomes its text.
+    r"""Encode attributes as a repeated field of a message; a value of a type that JSON does not have becomes its `str`.
 
     >>> encode_attributes(1, {"a": "b"})
     b'\n\x08\n\x01a\x12\x03\n\x01b'

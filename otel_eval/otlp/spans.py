@@ -30,17 +30,17 @@ NATIVE: Final = _native is not None
 
 _SERVICE: Final = Wanted(frozenset({"service.name"}))
 _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
-_HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
+_HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: the next flag is valid
 _IS_REMOTE: Final = 0x200
 
 _CACHED_SCOPES: Final = 1024
-_ATTRIBUTE_BYTES: Final = 16  # what parsing adds to each
-_FREE_BYTES: Final = 1024  # of a resource and its scope: what nearly all have, shared by many spans
+_ATTRIBUTE_BYTES: Final = 16  # memory that parsing adds to each attribute
+_FREE_BYTES: Final = 1024  # of a resource and its scope, not counted: nearly all have as much, and many spans share it
 _CACHED_BYTES: Final = 16 * 1024
-"""Resources greater than this are not kept from batch to batch: with the number above it bounds the cache at 16 MiB."""
+"""Larger resources are not cached from batch to batch: together with `_CACHED_SCOPES` this limits the cache to 16 MiB."""
 
 
-def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
+def _wanted_attributes(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
     keys, prefixes = wanted.raw_keys, wanted.raw_prefixes
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -54,7 +54,7 @@ def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
 
 
 class OtlpSpanReader:
-    """One span, parsed once; values are decoded each time they are asked for."""
+    """Reads one span, which is parsed once; values are decoded each time they are read."""
 
     __slots__ = ("_head", "end_ns", "name", "span_kind", "start_ns")
 
@@ -91,7 +91,7 @@ class OtlpSpanReader:
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
-        return _chosen(self._head.attributes, wanted)
+        return _wanted_attributes(self._head.attributes, wanted)
 
     def events(self) -> Iterator[SpanEvent]:
         """The events in the order of the span, each decoded when it is reached."""
@@ -114,9 +114,9 @@ def _event(raw: bytes) -> SpanEvent | None:
 def _span_reader() -> Callable[[bytes], SpanReader]:
     if _native is None:
         return OtlpSpanReader
-    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # for whatever is unusual in a span
-    made: Callable[[bytes], SpanReader] = _native.view
-    return made
+    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # used for what is encoded in an unusual way
+    make_reader: Callable[[bytes], SpanReader] = _native.view
+    return make_reader
 
 
 read_span: Final = _span_reader()
@@ -126,8 +126,8 @@ read_span: Final = _span_reader()
 class OtlpResourceScope:
     """What the spans of one resource and scope share; values are decoded when they are needed.
 
-    `attributes` is the number of the resource's or of the scope's, whichever has more; `extra` what both hold in memory, in
-    bytes, beyond what is ordinary.
+    `attributes` is the number of attributes of the resource or of the scope, whichever has more; `extra` the bytes that both
+    take in memory beyond those of ordinary ones.
 
     Raises:
         DecodeError: either is malformed.
@@ -147,13 +147,13 @@ class OtlpResourceScope:
     @cached_property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""
-        found = _chosen(self._resource, _SERVICE).get("service.name")
+        found = _wanted_attributes(self._resource, _SERVICE).get("service.name")
         return found if isinstance(found, str) else ""
 
     @cached_property
     def deployment(self) -> Deployment:
         """The service's version and environment."""
-        return Deployment.of(_chosen(self._resource, DEPLOYMENT))
+        return Deployment.of(_wanted_attributes(self._resource, DEPLOYMENT))
 
     @cached_property
     def resource(self) -> Mapping[str, Any]:
@@ -161,16 +161,16 @@ class OtlpResourceScope:
         return exported_resource(decode_all(self._resource))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
-        """The wanted attributes of the resource, then of the scope where the resource has none."""
-        kept = self._shared  # asked for every trace, nearly always for the same
+        """The wanted attributes of the resource and of the scope; if both have one, that of the resource."""
+        kept = self._shared  # read for every trace, nearly always with the same `wanted`
         if kept is None or kept[0] is not wanted:
-            kept = self._shared = (wanted, _chosen(self._scope, wanted) | _chosen(self._resource, wanted))
+            kept = self._shared = (wanted, _wanted_attributes(self._scope, wanted) | _wanted_attributes(self._resource, wanted))
         return dict(kept[1])
 
     view = staticmethod(read_span)
 
     def rank(self, payload: bytes) -> tuple[int, int, bytes]:
-        """End, number of attributes, bytes."""
+        """(end, number of attributes, bytes): of two spans with the same id the one with the greater rank counts."""
         head = parse_span(payload)
         return head.end, len(head.attributes), payload
 
@@ -179,7 +179,7 @@ _cached: Final = lru_cache(maxsize=_CACHED_SCOPES)(OtlpResourceScope)
 
 
 def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
-    """One object for equal bytes, from batch to batch. DecodeError if either is malformed."""
+    """Return one object for equal bytes, cached from batch to batch. Raises DecodeError if either is malformed."""
     if len(resource) + len(scope) > _CACHED_BYTES:
         return OtlpResourceScope(resource, scope)
     return _cached(resource, scope)
@@ -187,7 +187,7 @@ def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
 
 def read_log(record: Any) -> SpanEvent:
     """A parsed log record as an event: its name from the field, or from the attribute that older senders use."""
-    name = text(record.event_name) or _chosen(record.attributes, _EVENT_NAME).get("event.name", "")
+    name = text(record.event_name) or _wanted_attributes(record.attributes, _EVENT_NAME).get("event.name", "")
     return SpanEvent(name if isinstance(name, str) else "", decode_all(record.attributes), _body(record))
 
 
@@ -199,7 +199,7 @@ def _body(record: Any) -> Any:
 
 
 class OtlpLogReader:
-    """Reads log records; they need nothing of their resource."""
+    """Reads log records; nothing of their resource is needed."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""TLS files of an endpoint or a server: read, checked, and the validity of their certificates.
+"""Reads and checks the TLS files of an endpoint or a server, and the validity of their certificates.
 
-Python's `ssl` gives the validity of authorities only, so that of a certificate is read from its DER encoding.
-Nothing else in a certificate is two times in a sequence. Source: RFC 5280, section 4.1.2.5; ITU-T X.690, section 8.1.
+Python's `ssl` returns the validity of authorities only, so that of a certificate is read from its DER encoding, in which only
+the validity is a sequence of two times. Source: RFC 5280, section 4.1.2.5; ITU-T X.690, section 8.1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE",
 
 @dataclass(frozen=True, slots=True)
 class PemFile:
-    """A file and the key of the configuration, or the environment variable, that names it."""
+    """A PEM file, and the key of the configuration or the environment variable that names it."""
 
     key: str
     path: str
@@ -38,7 +38,7 @@ class PemFile:
         return read_small_file(self.path, _LARGEST, self.unusable)
 
     def authorities(self, content: bytes) -> str:
-        """The certificates of authorities in the file, whose content was read, as `ssl` takes them.
+        """Return the content of the file as text for `ssl`, if there are certificates of authorities in it.
 
         Raises:
             ConfigError: there is none.
@@ -70,50 +70,50 @@ class ClientTls:
 
     @classmethod
     def from_config(cls, where: str, files: Mapping[str, str | None]) -> ClientTls:
-        """From a `tls` block (`ca_file`, `cert_file`, `key_file`) at a place in the configuration."""
+        """Create it from a `tls` block (`ca_file`, `cert_file`, `key_file`) at a place in the configuration."""
         ca, cert, key = (PemFile(f"{where}.{name}", path) if (path := files.get(name)) else None for name in _SUFFIXES)
         return cls(ca=ca, cert=cert, key=key)
 
     def with_environment(self, environment: Mapping[str, str], signal: str) -> ClientTls:
-        """What the configuration leaves out, from OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY.
+        """Return these files and, for those not configured, OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY.
 
-        A variable of the signal (traces, logs, metrics), such as OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE, goes before the one for all
-        signals. Source: opentelemetry.io/docs/specs/otel/protocol/exporter.
+        A variable of the signal (traces, logs, metrics), such as OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE, takes precedence over the
+        one for all signals. Source: opentelemetry.io/docs/specs/otel/protocol/exporter.
         """
         ca, cert, key = (_from_environment(environment, signal, suffix) for suffix in _SUFFIXES.values())
         pair = (self.cert, self.key) if self.cert or self.key else (cert, key)
         return ClientTls(ca=self.ca or ca, cert=pair[0], key=pair[1])
 
     def context(self) -> ssl.SSLContext:
-        """What `ssl` needs for a connection.
+        """Create the SSL context of connections.
 
         Raises:
             ConfigError: a file cannot be used.
         """
         context = ssl.create_default_context(cadata=self.ca.authorities(self.ca.read()) if self.ca else None)
         if self.cert:
-            collect_errors(each.read for each in (self.cert, self.key) if each)  # OpenSSL would not say which file and why
+            collect_errors(each.read for each in (self.cert, self.key) if each)  # OpenSSL's error does not name the file
             load_pair(context, self.cert, self.key)
         elif self.key:
             raise ConfigError(f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or neither")
         return context
 
     def pems(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """Authorities, key and certificate as gRPC takes them.
+        """Return authorities, key and certificate as gRPC expects them.
 
         Raises:
             ConfigError: a file cannot be used.
         """
-        self.context()  # gRPC itself would fail at the first connection, without saying which file
+        self.context()  # gRPC itself would fail at the first connection, without naming the file
         ca, key, cert = (each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert))
         return ca, key, cert
 
 
 def load_pair(context: ssl.SSLContext, cert: PemFile, key: PemFile | None) -> None:
-    """Have a context show a certificate, whose files can be read; without `key`, its file has the key, too.
+    """Load a certificate and its key into a context, from readable files; without `key`, the file of `cert` has both.
 
     Raises:
-        ConfigError: they hold no pair.
+        ConfigError: they do not contain a certificate and its key.
     """
     try:
         # A password is never asked for: without one given, OpenSSL would ask on the terminal.
@@ -144,11 +144,11 @@ class Validity(NamedTuple):
     not_after: int
 
     def problem(self, now: float) -> str | None:
-        """Why it cannot be used at a time; None if it can."""
+        """Why the certificate is not valid at a time, in seconds since the epoch; None if it is."""
         if now < self.not_before:
-            return f"is not valid before {_written(self.not_before)}"
+            return f"is not valid before {_formatted(self.not_before)}"
         if now > self.not_after + 1:  # the last second belongs to it
-            return f"has expired at {_written(self.not_after)}"
+            return f"has expired at {_formatted(self.not_after)}"
         return None
 
 
@@ -161,15 +161,15 @@ def validity_of(pem: bytes) -> Validity | None:
     try:
         found = _VALIDITY.search(binascii.a2b_base64(block[1])) if block else None
         return Validity(_seconds(*found.group(1, 2)), _seconds(*found.group(3, 4))) if found else None
-    except ValueError:  # no base64, or a time that is none
+    except ValueError:  # invalid base64, or an invalid time
         return None
 
 
 def _seconds(utc: bytes | None, generalized: bytes | None) -> int:
-    """A time since the epoch, in one of the two forms; the shorter one has years from 1950 to 2049."""
+    """Seconds since the epoch of a UTCTime, whose years are 1950 to 2049, or else of a GeneralizedTime."""
     text = generalized or (b"19" if (utc or b"") >= b"5" else b"20") + (utc or b"")
     return calendar.timegm(time.strptime(text.decode(), "%Y%m%d%H%M%S"))
 
 
-def _written(moment: int) -> str:
+def _formatted(moment: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))

@@ -195,7 +195,7 @@ class Forwarding:
 
     def give(self) -> None:
         self._given += 1
-        self._forward.take(self._signal, b"\x0a\x00", 1, self._keep)
+        self._forward.accept(self._signal, b"\x0a\x00", 1, self._keep)
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:

@@ -101,7 +101,7 @@ def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
 
 
 def test_what_an_earlier_process_had_accepted_counts():
-    """It is asked for by key, and a first success is remembered."""
+    """It is looked up by key, and a first success is recorded."""
     accepted: set[str] = set()
 
     class Before:

@@ -1,4 +1,4 @@
-"""What happens to results and to forwarded requests for each response of an endpoint, as the page on delivery says."""
+"""What happens to results and to forwarded requests for each response of an endpoint, as documented in the page on delivery."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def column(session_authority: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_an_endpoint_that_worked_before_is_tried_again(
     exporter: str, protocol: str, worked: bool, kept: bool, column: Column
 ) -> None:
-    """Nothing is lost by what passes, and one that never worked is given up for a minute at most."""
+    """An outage loses nothing, and an endpoint that never worked is tried again after a minute."""
     found = column(exporter, protocol, worked, kept)
     outages = {found[each] for each in found.keys() & LIKE_AN_OUTAGE}
     assert outages == {"delivered later"} if worked else outages <= {"delivered later", *MARKED}

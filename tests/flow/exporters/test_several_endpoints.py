@@ -51,7 +51,7 @@ def assert_divided(backends: tuple[Backend, Backend], counts: dict[str, Any]) ->
     assert counts["exports.sent{exporter=numbers.metrics}"] >= 1
 
 
-def test_the_receiver_sends_to_each_what_it_takes(backends: tuple[Backend, Backend]) -> None:
+def test_the_receiver_sends_to_each_the_signals_it_accepts(backends: tuple[Backend, Backend]) -> None:
     receivers = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}}
     given = {"receivers": receivers, "exporters": {"otlp": endpoints(backends)}, "telemetry": {"service_instance_id": "i-7"}}
     server = Server(load(given | {"traces": {"decision_wait": 0, "decision_wait_partial": 0}}))
@@ -69,7 +69,7 @@ def test_the_receiver_sends_to_each_what_it_takes(backends: tuple[Backend, Backe
     assert (resource["service.name"], resource["service.instance.id"]) == ("otel-eval", "i-7")
 
 
-def test_a_program_sends_to_each_what_it_takes(backends: tuple[Backend, Backend]) -> None:
+def test_a_program_sends_to_each_the_signals_it_accepts(backends: tuple[Backend, Backend]) -> None:
     """Configured in Python, as objects."""
     named = tuple(OtlpExporter(**each) for each in endpoints(backends))
     processor = EvalSpanProcessor(EvalConfig(exporters=Exporters(otlp=named)))

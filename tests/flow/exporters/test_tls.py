@@ -196,7 +196,7 @@ def test_a_server_of_another_authority_gets_nothing(
     assert not any(backend.got.values())
 
 
-def test_why_a_server_is_not_believed_is_told(backend: Any, protocol: str, tmp_path: Path) -> None:
+def test_the_reason_names_a_certificate_that_cannot_be_verified(backend: Any, protocol: str, tmp_path: Path) -> None:
     """Over gRPC, too, whose code is the same as that of a server that is down."""
     tls = ClientTls.from_config("tls", {"ca_file": Authority(tmp_path).file})
     client = OtlpClient(Endpoint(endpoint=backend.url, protocol=protocol, tls=tls), "logs")  # type: ignore[arg-type]
@@ -306,7 +306,7 @@ def asked(judge: Any, tls: dict[str, str]) -> str:
 
 
 def test_a_judge_that_asks_for_a_certificate(authority: Any, judge: Any, tmp_path: Path) -> None:
-    """Gets it by `judges.NAME.tls`; a judge of another authority is not asked."""
+    """Gets it by `judges.NAME.tls`; no request is sent to a judge of another authority."""
     client = authority.issue("client")
     assert "because" in asked(judge, {"ca_file": authority.file, **client})
     for tls in ({"ca_file": Authority(tmp_path).file, **client}, {"ca_file": authority.file}):

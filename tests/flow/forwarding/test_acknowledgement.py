@@ -116,7 +116,7 @@ def arrived(backend: Backend) -> list[tuple[int, int]]:
 
 def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     spans = read_traces(data).spans
-    forward.take("traces", data, len(spans), assembly.take, spans, assembly.undecided)
+    forward.accept("traces", data, len(spans), assembly.take, spans, assembly.undecided)
 
 
 def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself(backend: Backend) -> None:

@@ -86,7 +86,7 @@ def test_a_permanent_refusal_is_counted_and_logged(backend: Any, protocol: str, 
 def test_a_signal_that_the_backend_never_supported_is_dropped(
     backend: Any, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning; its sender is still answered OK, and the next one is not asked for a minute."""
+    """One warning; senders still receive OK, and the backend is not tried again for a minute."""
     backend.status = UNKNOWN[protocol]
     with backends.forwarding(backend, protocol) as (server, bound):
         for number in (1, 2):

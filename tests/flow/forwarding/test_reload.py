@@ -57,7 +57,7 @@ class Serving:
         raise AssertionError(f"{wanted!r} was never said")
 
     def reload(self) -> str:
-        """What it says of a SIGHUP."""
+        """Send a SIGHUP and return the log line about the reload."""
         self.process.send_signal(signal.SIGHUP)
         return self.said("reload: ")
 
@@ -126,7 +126,7 @@ def arrived(backend: Any) -> dict[tuple[bytes, bytes], list[tuple[bytes, list[st
     return found
 
 
-def test_open_traces_are_passed_on_whole_with_the_scores_of_the_new_evaluations(backend: Any, tmp_path: Path) -> None:
+def test_open_traces_are_forwarded_completely_with_the_scores_of_the_new_evaluations(backend: Any, tmp_path: Path) -> None:
     """Those that waited at the reload, those that were in half, and those that come after it; each span once."""
     path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"))
     whole, half, after = run_of(1), run_of(2), run_of(3)
@@ -148,8 +148,8 @@ def test_open_traces_are_passed_on_whole_with_the_scores_of_the_new_evaluations(
     assert not any(scores for (_, span_id), [(_, scores)] in found.items() if span_id != whole[0].span_id)
 
 
-def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any, tmp_path: Path) -> None:
-    """A run's span that waited is let go when its trace is over; the next one does not wait at all."""
+def test_runs_that_no_evaluation_matches_any_more_are_forwarded_without_scores(backend: Any, tmp_path: Path) -> None:
+    """A run's span that is held is released when its trace is evaluated; the next one is not held at all."""
     path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
     before, after = run_of(1), run_of(2)
     with serving(path) as service:
@@ -184,7 +184,7 @@ def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> N
 
 @pytest.mark.parametrize("mistake", ["evaluations: 3", '{"evaluations": [{"name": "x", "scorers": [{"type": "no_such"}]}]}'])
 def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_path: Path, mistake: str) -> None:
-    """One line is said; what is passed on has the scores of before."""
+    """One line is logged; forwarded spans have the scores of the running configuration."""
     path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
     run = run_of(1)
     with serving(path) as service:

@@ -20,8 +20,8 @@ members = st.dictionaries(containers, st.lists(st.binary(max_size=200), min_size
 
 
 @given(members, st.data())
-def test_what_is_cut_and_what_is_left_are_the_whole(spans: dict[SpanContainer, list[bytes]], data: Any) -> None:
-    """Whatever is taken, each span keeps its container, and the rest is the request without them."""
+def test_removed_spans_and_the_rest_are_the_request(spans: dict[SpanContainer, list[bytes]], data: Any) -> None:
+    """Whatever is removed, each span keeps its container, and the rest is the request without them."""
     body = wrap_spans([(container, span) for container, members in spans.items() for span in members])
     flat = listed(spans)
     chosen = data.draw(st.sets(st.integers(0, len(flat) - 1))) if flat else set()
@@ -46,7 +46,7 @@ def test_bytes_that_are_no_request_are_refused(body: bytes) -> None:
         remove_spans(body, [b"x"])
 
 
-def test_a_span_that_is_not_there_is_said() -> None:
+def test_a_span_that_is_not_in_the_request_raises() -> None:
     """Rather than dropping something else."""
     with pytest.raises(ValueError, match="not where it was"):
         remove_spans(wrap_spans([(SpanContainer(b"", b""), SPAN)]), [b"another"])

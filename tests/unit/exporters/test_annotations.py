@@ -571,9 +571,9 @@ def test_what_is_deferred_is_tried_again_soon_only_when_time_is_short():
     assert (waiting.due(hurry=False), waiting.due(hurry=True)) == ([], [report])
 
 
-def test_what_was_delivered_after_waiting_leaves_room_for_others(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):
+def test_results_delivered_after_waiting_do_not_count_against_the_limit(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):
     """The number of results that wait is limited, not of those that ever waited."""
-    monkeypatch.setattr("otel_eval.exporters.annotations._MOST_WAITING", 1)
+    monkeypatch.setattr("otel_eval.exporters.annotations._MAX_WAITING", 1)
     with exporting(made(mlflow)) as (queue, counters):
         for number in range(3):
             mlflow.traces = set()

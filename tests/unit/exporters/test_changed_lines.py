@@ -30,7 +30,7 @@ def test_when_and_by_whom_makes_no_difference(report: Reports, tmp_path: Path) -
 
 
 def test_a_changed_result_is_added_once(report: Reports, tmp_path: Path) -> None:
-    """Also within one life of the exporter, and where the file says the same of it again later."""
+    """Also by the same exporter, and when it changes back to what an earlier line has."""
     path = tmp_path / "results.jsonl"
     made = report("scored")
     changed = replace(made, results=(replace(made.results[0], outcome=Scored(0.1, False)),))

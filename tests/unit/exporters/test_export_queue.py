@@ -278,7 +278,7 @@ def test_what_is_queued_when_the_process_ends_is_delivered(numbered: Callable[[i
 
 
 def test_of_a_partial_success_with_places_only_these_reports_are_refused(numbered: Callable[[int], Report], tmp_path: Path):
-    """The exporter knows which."""
+    """The exporter returns their places."""
     exporter = Scripted(lambda given: ExportResult.partial([given.index(ids(2)[0])], "too long") if ids(2)[0] in given else SENT)
     with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
         for number in range(4):
@@ -313,8 +313,8 @@ def test_exceptions_are_retried_unless_a_defect_causes_them(
         assert "export to otlp.logs failed (connection refused), 1 queued, retrying" in caplog.text
 
 
-def test_a_queue_that_waits_for_room_drops_nothing_while_results_are_exported(numbered: Callable[[int], Report]):
-    """As a replay does, which makes results faster than an endpoint takes them."""
+def test_a_full_queue_that_may_wait_drops_nothing_while_results_are_exported(numbered: Callable[[int], Report]):
+    """As in a replay, which makes results faster than an endpoint accepts them."""
     tally = Counters()
     exporter = Scripted(lambda _: SENT)
     queue = ExportQueue(exporter, tally, max_results=3, room_s=10.0, linger_s=30.0)
@@ -326,8 +326,8 @@ def test_a_queue_that_waits_for_room_drops_nothing_while_results_are_exported(nu
     assert (tally.get("results.exported"), tally.get("results.refused")) == (40, 0)
 
 
-def test_a_queue_waits_for_room_once_while_nothing_is_exported(numbered: Callable[[int], Report]):
-    """Then results are dropped and counted at once, until the exporter takes results again."""
+def test_a_full_queue_waits_once_while_nothing_is_exported(numbered: Callable[[int], Report]):
+    """Then results are dropped and counted at once, until the exporter accepts results again."""
     tally, away = Counters(), [True]
     exporter = Scripted(lambda _: LATER if away[0] else SENT)
     queue = ExportQueue(exporter, tally, max_results=2, room_s=0.2, retry=RetryPolicy(first_s=0.001, longest_s=0.01))

@@ -1,4 +1,4 @@
-"""Through which of a process's providers scores leave when nothing is said."""
+"""Which of a process's providers export scores if none is configured."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_pipeline_that_the_run_came_from_is_used_before_the_global_provider(
     assert (span.resource.attributes["service.name"], span.instrumentation_scope.name) == ("shop", "otel_eval")
 
 
-def test_a_logger_provider_that_comes_later_takes_over(report: Reports, process: Process, monkeypatch: pytest.MonkeyPatch):
+def test_a_logger_provider_that_is_set_later_is_used(report: Reports, process: Process, monkeypatch: pytest.MonkeyPatch):
     """Programs configure logging after tracing as often as before."""
     found: list[str] = []
     sink = GlobalProvidersExporter(tracer_provider=process.tracers, found=lambda: found.append("provider"))

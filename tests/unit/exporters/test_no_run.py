@@ -78,7 +78,7 @@ def test_a_trace_of_log_records_alone_has_one_line() -> None:
 
 
 def test_late_spans_make_another_revision_of_the_line_until_there_is_a_result() -> None:
-    """Then nothing more is said."""
+    """Then there are no further lines."""
     engine, buffer = _engine(), _buffer(span("http"))
     judged = [_judged(engine, buffer)]
     for late in (span("db", "http"), span("run", "http", attributes=AGENT), span("cache", "http")):

@@ -257,8 +257,8 @@ def test_a_file_that_cannot_be_used_is_refused_at_start():
         otlp_exporters(to)
 
 
-def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, caplog: pytest.LogCaptureFixture):
-    """Until then they wait; when the endpoint is there again one line says so."""
+def test_results_are_counted_when_the_endpoint_has_accepted_them(report: Reports, caplog: pytest.LogCaptureFixture):
+    """Until then they are queued; when the endpoint works again, one line is logged."""
     caplog.set_level(logging.INFO, "otel_eval")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]

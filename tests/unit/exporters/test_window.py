@@ -19,7 +19,7 @@ ADDS = st.tuples(st.floats(-1, 5), st.integers(0, 6), SCORES, st.none() | st.boo
 
 
 class Slow:
-    """All that was said, looked through from the start."""
+    """A reference implementation that searches all results each time."""
 
     def __init__(self, time_s: float, results: int) -> None:
         self.time_s, self.results, self.now = time_s, results, -math.inf
@@ -71,7 +71,7 @@ def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float
 
 
 @pytest.mark.parametrize("earlier", [[], [1]])
-def test_an_earlier_revision_that_comes_later_does_not_stand_for_one_that_says_nothing(earlier: list[int]):
+def test_an_earlier_revision_that_comes_later_does_not_replace_one_without_a_value(earlier: list[int]):
     """A judge may answer about the earlier one when the later one was skipped already."""
     window = ResultWindow(60, 10)
     for revision in earlier:
@@ -103,6 +103,6 @@ def test_a_result_is_gone_at_the_moment_it_is_too_old():
 
 
 @pytest.mark.parametrize(("time_s", "results", "on"), [(3600.0, 10, True), (0.0, 10, False), (3600.0, 0, False)])
-def test_no_room_is_no_window(time_s: float, results: int, on: bool):
+def test_limits_of_zero_turn_windows_off(time_s: float, results: int, on: bool):
     """0 for either turns it off."""
-    assert WindowLimits(time_s, results).on is on
+    assert WindowLimits(time_s, results).enabled is on

@@ -1,4 +1,4 @@
-"""Windows as gauges: through the real SDK into memory, with a clock that is told."""
+"""Gauges of windows, read through the real SDK in memory, with a clock that the tests set."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_scores_have_a_rate_a_mean_and_quantiles(report: Reports):
     assert {key[1:] for key in metered.read("otel_eval.evaluation", "otel_eval.scorer.type")} == {("policy", "tool_call_order")}
 
 
-def test_a_revision_takes_the_place_of_the_runs_earlier_result(report: Reports):
+def test_a_revision_replaces_the_runs_earlier_result(report: Reports):
     """Of this run, evaluation and scorer alone; a late older one changes nothing."""
     metered, first = Metered(), report("skipped")
     for label, run, revision in [("no", 1, 0), ("no", 2, 0), ("yes", 1, 2), ("no", 1, 1)]:
@@ -90,7 +90,7 @@ def test_a_revision_takes_the_place_of_the_runs_earlier_result(report: Reports):
 
 
 def test_runs_without_ids_are_runs_of_their_own(report: Reports):
-    """Nothing says that two of them are the same."""
+    """Without ids it is not known that two of them are the same."""
     metered = Metered()
     for _ in range(3):
         metered.gauges.add(report("scored", trace_id="", span_id=""))
@@ -98,7 +98,7 @@ def test_runs_without_ids_are_runs_of_their_own(report: Reports):
 
 
 def test_what_is_too_old_is_no_longer_reported(report: Reports):
-    """How many results there are is known, namely none; of nothing no rate is told."""
+    """The number of results is 0; an empty window has no rate and no mean."""
     metered = Metered()
     metered.gauges.add(report("scored"))
     metered.now = 3600.0
@@ -159,7 +159,7 @@ def test_two_exporters_of_one_provider_share_the_windows(report: Reports):
 
 @pytest.mark.parametrize("limits", [None, WindowLimits(0.0, 10), WindowLimits(60.0, 0)])
 def test_there_are_no_gauges_where_there_is_no_window(report: Reports, limits: WindowLimits | None):
-    """Turned off, or never asked for."""
+    """Turned off, or not configured."""
     reader = InMemoryMetricReader()
     MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False), window=limits).export([report("scored")])
     assert read(reader) == {}
@@ -168,7 +168,7 @@ def test_there_are_no_gauges_where_there_is_no_window(report: Reports, limits: W
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_process_begins_with_empty_windows(report: Reports):
-    """Its parent tells of what came before, and may hold the lock."""
+    """Its parent publishes the earlier results, and may hold the lock."""
     metered = Metered()
     metered.gauges.add(report("scored"))
     with metered.gauges._lock:

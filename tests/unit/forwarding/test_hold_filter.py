@@ -1,4 +1,4 @@
-"""Which spans wait for scores when traces are passed on: those that the rule of assembly takes for a run's own span."""
+"""Which spans are held for scores when traces are forwarded: those that may be a run's own span by the rule of assembly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has too many attributes is rejected as a whole and said; what has as many as it may is taken."""
+"""A span with more attributes than the limit is rejected as a whole, with a reason; one with as many as the limit is accepted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_as_many_as_there_may_be_are_taken(where: str, size: int) -> None:
 @WHERE
 @pytest.mark.parametrize("size", [0, 1, 300])
 def test_one_more_costs_its_span(where: str, size: int) -> None:
-    """The limit and its key are said; the span of another resource is taken, and nothing is cut."""
+    """The reason names the limit and its key; the span of another resource is accepted, and nothing is truncated."""
     framed = read_traces(with_attributes(where, MOST + 1, size).SerializeToString(), MOST)
     assert [resource_scope.view(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans] == ["b"]
     assert framed.rejected == 1

@@ -94,7 +94,7 @@ def test_ordinary_spans_weigh_their_bytes() -> None:
     assert excess_of_all < bytes_of_all / 100
 
 
-def test_what_is_dense_somewhere_in_a_great_request_is_found() -> None:
+def test_dense_content_anywhere_in_a_large_request_is_found() -> None:
     """Only a part of it is looked at."""
     ordinary = span(b"k", text("an ordinary text " * 60_000))
     dense = span(b"k", text("[]," * 300_000))

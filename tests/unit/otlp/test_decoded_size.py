@@ -1,4 +1,4 @@
-"""What a request is said to take is more than what reading it takes, and not much more where it is an ordinary one."""
+"""The estimated size of a request is more than the memory that decoding takes, and not much more for an ordinary one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process's memory is Linux's to tell")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_nothing_takes_more_than_it_weighs(shape: str) -> None:
+def test_decoding_takes_no_more_than_the_estimated_size(shape: str) -> None:
     """Resident memory of a process that reads one such request, at its peak."""
     signal, make = SHAPES[shape]
     body = make()

@@ -106,7 +106,7 @@ def test_spans_of_one_resource_and_scope_share_a_resource_scope_from_batch_to_ba
     assert first is second
 
 
-def test_a_resource_too_great_to_keep_is_read_all_the_same() -> None:
+def test_a_resource_that_is_too_large_for_the_cache_is_read() -> None:
     """The cache of resources and scopes is bounded in bytes."""
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
@@ -118,7 +118,7 @@ def test_a_resource_too_great_to_keep_is_read_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("frame", [read_traces, lambda body: read_json("traces", as_json(body))], ids=["protobuf", "json"])
-def test_a_great_resource_counts_with_the_first_of_its_spans(frame: Any) -> None:
+def test_the_size_of_a_large_resource_counts_with_its_first_span(frame: Any) -> None:
     """What is kept because of a span is counted; a resource of ordinary size is not, since many spans share it."""
     message = ExportTraceServiceRequest()
     for size in (500, 100_000):
