@@ -343,8 +343,8 @@ class ExportQueue(Exporter):
             return
         reason = self._last_failure or "no time"
         what = plural(left, "result")
-        fate = _LOST if self._dead is None else "kept in the dead-letter file"
-        self._warnings.say("left", "%s did not deliver %s before the end (%s); %s", self.name, what, reason, fate)
+        outcome = _LOST if self._dead is None else "kept in the dead-letter file"
+        self._warnings.say("left", "%s did not deliver %s before the end (%s); %s", self.name, what, reason, outcome)
         self._counters.add("results.export_failed", left, exporter=self.name)
         if self._dead is not None:
             with suppress(OSError):
