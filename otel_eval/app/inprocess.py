@@ -1,7 +1,7 @@
 """The span processor and the span exporter that a program adds to its tracer provider.
 
-One lock serialises calls of the exporter's inner one, as OpenTelemetry requires it of a processor. One thread evaluates the
-traces that are due and exports the spans that have their scores. The limits of assembly bound what waits.
+The exporter serialises calls of the exporter that it wraps with a lock, as OpenTelemetry requires of a processor. One thread
+evaluates the traces that are due and exports the held spans once they have scores. The limits of assembly bound the memory.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 from otel_eval.worker_thread import WorkerThread
 
-_MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
-_FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
-_DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
+_MOST_EARLY: Final = 10_000  # ids of joined traces, so that late spans do not make a joined run a complete one
+_FOR_JUDGES: Final = 0.7  # share of a timeout; the rest is for delivery
+_DECISION_WAIT_S: Final = 0.2  # within one process spans arrive in the order in which they ended
 _DECISION_WAIT_PARTIAL_S: Final = 1.0
 _TICK_S: Final = 0.05
 _BATCH: Final = 512
@@ -62,22 +62,23 @@ _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 
 class _EvaluatesInProcess:
-    """Evaluates the traces of this process, watches that, and exports the results."""
+    """Evaluates the traces of this process, diagnoses missing scores, and exports the results."""
 
     _fanout: Fanout
 
     def _configure(self, config: ConfigSource) -> list[Exporter]:
-        """Load the configuration; the exporters that it names."""
+        """Load the configuration, and return the exporters that it names."""
         self._settings, self._counters = load(config), Counters()
         return exporters_of(self._settings, self._counters)
 
     def _evaluate_by(self, limits: Limits, unseen: Callable[[], str], longest_s: float = inf, **options: Any) -> None:
-        """Make what evaluates, without any trace.
+        """Create engine, diagnostics and pipeline, empty.
 
         Args:
-            unseen: explains why no span may have arrived.
-            longest_s: the limit of the time of a user's scorer, where that of the configuration is longer.
-            options: further ones of the pipeline.
+            limits: the limits of the pipeline.
+            unseen: returns a possible reason why no span has arrived.
+            longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
+            options: further arguments of `Pipeline`.
         """
         config, counters = self._settings, self._counters
         lines, clients = config.exporters.has_no_run, Clients(counters.add)
@@ -88,29 +89,29 @@ class _EvaluatesInProcess:
         self._core = Pipeline(engine, emit, limits, **options)
 
     def _deliver(self, timeout_s: float) -> bool:
-        """Wait for results that are pending, and deliver all; False if that took too long."""
+        """Wait for pending results, and deliver all results; False if that was not finished in time."""
         deadline = time.monotonic() + timeout_s
         came = self._core.wait(timeout_s * _FOR_JUDGES)
         return self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
 
     def counts(self) -> dict[str, Any]:
-        """What was evaluated, sent and lost."""
+        """The counters of evaluation and delivery, including losses."""
         return self._diagnostics.counts() | self._fanout.counts() | self._counters.snapshot() | dataset_counts()
 
 
 class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
-    """Scores each agent run of a program the moment its trace is done.
+    """Scores each agent run of a program as soon as its trace is complete.
 
-    Add it to a `TracerProvider`; scores appear as log events, metrics or evaluation spans, through the providers given, else
-    those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
+    Add it to a `TracerProvider`; scores are emitted as log events, metrics or evaluation spans, through the given providers, or
+    else those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
 
     Args:
         config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. `exporters` are used
             beside the process's own providers, or instead of them where an `otlp` exporter is named and `signals` is not.
-        tracer_provider, logger_provider, meter_provider: where scores go, instead of the process's own.
+        tracer_provider, logger_provider, meter_provider: providers for scores, instead of those of the process.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration is invalid.
     """
 
     def __init__(
@@ -125,15 +126,15 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         self._fanout = Fanout(exporters, self._counters)
         self._begin()
         limits = limits_of(settings)
-        most = limits.max_spans_per_trace + 1  # so that the core sees that a limit cut it
+        most = limits.max_spans_per_trace + 1  # one more, so that the pipeline notices that the trace is over the limit
         super().__init__(self._whole, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
 
     def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
+        """Start empty: at construction, and in a forked child, because the parent evaluates the traces that began there."""
         limits = limits_of(self._settings)
-        # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
+        # In one process no agent that encloses an evaluated run can arrive later, so runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        # Traces that began before us; written and read by the worker. Spans may have been given start times of the past.
+        # Traces that began before the processor; used by the worker only. A span can have an explicit start time in the past.
         self._early: dict[bytes, None] = {}
         self._evaluate_by(limits, self._unseen, may_be_joined=self._early.__contains__)
         self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
@@ -171,7 +172,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             self._diagnostics.end()
 
     def _unseen(self) -> str:
-        """Why no span of this process may have reached the processor."""
+        """A possible reason why no span of this process has reached the processor."""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
         provider = providers.global_tracer_provider()
@@ -191,32 +192,33 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         )
 
     def equals(self, other: InProcessSource) -> bool:
-        """Whether the other evaluates by an equal configuration and sends its scores to the same providers."""
+        """Whether the other processor has an equal configuration and the same providers."""
         if not isinstance(other, EvalSpanProcessor):
             return False
         return other._settings == self._settings and other._providers == self._providers
 
     def counts(self) -> dict[str, Any]:
-        """What every part counted: what was dropped, closed, scored, sent and lost."""
+        """The counters of every part: spans, traces, scores, deliveries and losses."""
         core, source = self._core.counts(), InProcessSource.counts(self)
         held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
         return core | source | super().counts() | held
 
 
 class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
-    """Wraps an exporter: every span passes at once, but a run's own span waits for its scores and carries them as events.
+    """Wraps an exporter: spans are exported at once, except a run's own span, which is held until it has its scores as events.
 
-    A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless configured, or
-    `traces.decision_wait_partial`, here 1 s. A span waits at most `max_wait` seconds, then it leaves without scores.
+    A run is evaluated `traces.decision_wait` after the last span of its trace (default here: 0.2 s), or, if parts of the trace
+    are missing, `traces.decision_wait_partial` (1 s). A span is held for at most `max_wait` seconds; then it is exported without
+    scores.
 
     Args:
-        inner: the exporter to which everything goes; never called by two threads at once.
+        inner: the wrapped exporter, which exports all spans; never called by two threads at once.
         config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. Its `exporters` get the
             results as well.
-        max_wait: seconds. A scorer of your own fails that does not return in a third of it or in `async_scoring.scorer_timeout`.
+        max_wait: seconds. A user-defined scorer fails if it takes longer than a third of it or `async_scoring.scorer_timeout`.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration is invalid.
     """
 
     def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
@@ -228,7 +230,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         in_each_child(self, EvalSpanExporter._begin)
 
     def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
+        """Start empty: at construction, and in a forked child, because the parent exports the spans that it holds."""
         limits, longest_s = _limits(self._settings), self._max_wait / MOST_HUNG
         self._evaluate_by(limits, lambda: _UNSEEN, longest_s, evaluated=lambda trace_id: self._release([trace_id]))
         if self._engine.waits and not self._others:
@@ -238,18 +240,18 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         self._waiting = HoldFilter(self._engine)
         self._held = HeldSpans()
         self._exporting = threading.Lock()  # held around each call of inner.export
-        self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
-        self._ended = threading.Lock()  # taken by the first shutdown and never released
+        self._leaving: deque[ReadableSpan] = deque()  # released spans that are not yet exported
+        self._ended = threading.Lock()  # acquired by the first shutdown and never released
         self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._look, tick_s=_TICK_S)
 
     # ------------------------------------------------------------------ in
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export every span at once that is not held; returns the inner exporter's result for these."""
+        """Export at once the spans that are not held, and return the result of the inner exporter for them."""
         if self._ended.locked():
             return SpanExportResult.FAILURE
         passing = self._part(spans)
-        if self._ended.locked():  # shut down meanwhile: nothing would release the spans that were just held
+        if self._ended.locked():  # shut down meanwhile: nothing else would release the spans that were just held
             self._unscored(self._held.waiting())
             self._leave(_LATE_S)
         if not passing:
@@ -258,12 +260,12 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             return self._inner.export(passing)
 
     def _part(self, spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
-        """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
+        """Hold the runs' own spans, pass all spans to the pipeline if they can be evaluated, and return those to export now."""
         now = time.monotonic()
         try:
             frames = frames_of([span for span in spans if span.context is not None and is_relevant(span)])
             roots = self._waiting.chosen(frames)
-        except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
+        except Exception as error:  # noqa: BLE001 - spans that cannot be read must reach the backend, too
             self._counters.add("exporter.unread_spans", len(spans))
             self._warnings.once("unread", "spans were exported without being evaluated: %s", type(error).__name__)
             return spans
@@ -278,13 +280,13 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             self._unscored(roots)
             return
         if roots:
-            self._release(roots - self._core.undecided(roots))  # their trace was closed and forgotten: it is not evaluated again
+            self._release(roots - self._core.undecided(roots))  # their trace is closed and not kept: no evaluation will follow
         self._worker.ensure()
 
     # ----------------------------------------------------------------- out
 
     def place(self, report: Report) -> bool:
-        """Add the results to the run's own span as events; False, and counted, if the span has left already."""
+        """Add the results to the run's own span as events; if it was exported already, count them and return False."""
         run, ended = report.trajectory, names.run_ended_ns(report)
         events = [event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
@@ -313,13 +315,13 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             self._warnings.once("limits", _EARLY, self._settings.traces.max_bytes, self._settings.traces.max_traces)
 
     def _release_evaluated(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
-        """Evaluate these traces and release their spans: with their scores if the evaluation ends in time, else without."""
+        """Evaluate these traces and release their spans, without scores if the evaluation does not end in time."""
         if trace_ids:
             self._core.close_now(trace_ids, timeout_s)
             self._unscored(trace_ids)
 
     def _leave(self, timeout_s: float) -> bool:
-        """Export what has its scores; False if another export did not end in time, or the inner exporter refused."""
+        """Export the released spans; False if another export did not end in time, or the inner exporter failed."""
         if not self._exporting.acquire(timeout=timeout_s):
             return False
         try:
@@ -344,7 +346,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
     # ---------------------------------------------------------- life cycle
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate and export every span that was taken; False if not all of them were delivered in time."""
+        """Evaluate and export every held span; False if not all spans and results were delivered in time."""
         deadline = time.monotonic() + timeout_millis / 1000
         self._release_evaluated(self._held.waiting(), timeout_millis / 2000)
         done = self._leave(max(0.0, deadline - time.monotonic()))
@@ -352,7 +354,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
 
     def shutdown(self) -> None:
-        """Evaluate and export what is held, then shut the inner exporter down. A second call does nothing."""
+        """Evaluate and export the held spans, then shut the inner exporter down. A second call does nothing."""
         if not self._ended.acquire(blocking=False):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
@@ -374,7 +376,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
 
 
 class _OnSpans(Exporter):
-    """Adds scores to the held spans."""
+    """The exporter that adds scores to held spans."""
 
     name = "spans"
 
@@ -388,7 +390,7 @@ class _OnSpans(Exporter):
 
 
 def _limits(settings: EvalConfig) -> Limits:
-    """The configured limits; waits that are not configured are shorter than in a receiver."""
+    """The configured limits; the defaults of the decision waits are shorter than in a receiver."""
     limits, given = limits_of(settings), settings.traces.model_fields_set
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
     partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)

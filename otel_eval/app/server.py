@@ -46,14 +46,14 @@ _REQUESTS: Final = (
     "oversized_requests",
     "internal_errors",
 )
-_DRAIN_S: Final = 24 * 3600.0  # no trace is open when draining; only judges and a full disk take time
+_DRAIN_S: Final = 24 * 3600.0  # when draining no trace is open; only judges and a full disk can take long
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
-_STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
+_STORED_S: Final = 3.0  # for delivery before the end if undelivered results are on disk
 
 
 class _Intake:
-    """Hands the receiver's requests to the pipeline."""
+    """The consumer that passes requests of the receiver to the pipeline."""
 
     forwards = False
 
@@ -74,12 +74,12 @@ class Server:
     """`otel-eval serve` as an object.
 
     Args:
-        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. Of its
-            `workers` this is one process: `app.workers.front.FrontServer` starts several.
-        listens: whether it has addresses, for requests and for the admin server; else requests come by `take`.
+        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. This is
+            always one process: `app.workers.front.FrontServer` starts several.
+        listens: whether receiver and admin server listen; otherwise requests arrive by `take`.
 
     Raises:
-        ConfigError: an exporter cannot be opened, or storage holds traces of several workers.
+        ConfigError: an exporter cannot be opened, or the storage directory belongs to several workers.
     """
 
     def __init__(self, config: EvalConfig, *, listens: bool = True) -> None:
@@ -144,28 +144,28 @@ class Server:
             self._expected.look()
 
     def scores(self) -> list[Family]:
-        """The metrics of results, for a scrape."""
+        """The metrics of results, for `/metrics`."""
         return list(families_of(self._metrics.collect() if self._metrics else None))
 
     def look(self) -> tuple[dict[str, Any], Readiness]:
-        """What was counted, and whether it works."""
+        """The counters and the readiness, for the front."""
         return self.counts(), self.readiness()
 
     def _kafka_of(self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
-        engine = self._engine_of(config)  # of its own: an engine works on one thread
+        engine = self._engine_of(config)  # another one: an engine is used by one thread only
         hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
         return KafkaIntake(config, given, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
 
     @property
     def _sources(self) -> list[Source]:
-        """The parts that bring spans."""
+        """The receivers."""
         otlp: list[Source] = [self._receiver] if self._config.receivers.otlp else []
         return [*otlp, self._kafka.source] if self._kafka else otlp
 
     def readiness(self) -> Readiness:
-        """Whether requests are taken and evaluated."""
+        """Whether requests are accepted and evaluation makes progress."""
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
         if not all(source.is_open for source in self._sources):
@@ -211,13 +211,13 @@ class Server:
         return why_no_span(self._receiver.counts(), self._bound)
 
     def note_stop(self) -> None:
-        """The process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        """Record that the process was asked to stop, so that its end does not count as a crash. Safe in a signal handler."""
         if self._durable:
             self._durable.note_stop()
 
     def _emit_late(self, report: Report) -> None:
         if self._kafka and self._kafka.is_own(report):
-            if self._kafka.source.is_open:  # else the trace is evaluated again by the next owner of its partition
+            if self._kafka.source.is_open:  # otherwise the next owner of its partition evaluates the trace again
                 self._send(report)
             return
         if self._durable is None or self._durable.late(report):
@@ -243,10 +243,10 @@ class Server:
             self._pending_results.start()
 
     def start(self) -> Bound:
-        """Listen; the addresses that were bound.
+        """Start every part, and return the addresses that were bound.
 
         Raises:
-            ConfigError: an address cannot be bound; then nothing is left running.
+            ConfigError: an address cannot be bound; every part is stopped then.
         """
         with starting(self.admin, self._receiver, self.stop):
             self._recover()
@@ -262,7 +262,7 @@ class Server:
             return self._bound
 
     def drain(self, stopping: threading.Event) -> bool:
-        """Score and deliver what storage kept, without listening; False if `stopping` was set first."""
+        """Score and deliver what storage kept, without listening; False if `stopping` was set before that was finished."""
         self._recover()
         self._delivery.start()
         if self._forward:
@@ -284,8 +284,11 @@ class Server:
         return delivered and done and not stopping.is_set()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver, once; False if this took too long."""
-        with self._stop_once:  # of a worker the front, or it itself where the front is gone
+        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long.
+
+        Later calls return the result of the first one.
+        """
+        with self._stop_once:  # the front stops a worker, which stops by itself if the front has ended
             if self._stopped is None:
                 self._stopped = self._stop(timeout_s)
             return self._stopped
@@ -303,19 +306,19 @@ class Server:
         if self._durable:
             self._durable.close()
         self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
-        if self._bound is not None:  # else it never began
+        if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()
         return scored and delivered and passed_on
 
     def _pass_on(self, left_s: float) -> bool:
-        """With storage, requests that the endpoint does not accept soon are forwarded after the next start."""
+        """Forward the queued requests; with storage, those not accepted within 3 s are forwarded after the next start."""
         left_s = min(left_s, _STORED_S) if self._durable else left_s
         return self._forward is None or self._forward.stop(max(0.1, left_s))
 
     def _deliver(self, deadline: float) -> bool:
         self._delivery.stop()
         left_s = max(0.1, deadline - time.monotonic())
-        # With storage, what no endpoint accepts now is delivered after the next start.
+        # With storage, results that no endpoint accepts now are delivered after the next start.
         delivered = self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s) or self._durable is not None
         flushed = self._fanout.flush(max(0.1, deadline - time.monotonic()))
         self._fanout.close(max(0.1, deadline - time.monotonic()))
@@ -323,7 +326,7 @@ class Server:
         return delivered and flushed
 
     def _finish(self, timeout_s: float) -> bool:
-        """With storage, open traces stay for the next start; without it they are evaluated as they are."""
+        """Stop evaluation. Without storage, open traces are evaluated now; with storage, they stay open for the next start."""
         if self._durable is None:
             return self._pipeline.stop(timeout_s=timeout_s)
         self._durable.stop()
@@ -332,10 +335,10 @@ class Server:
         return True
 
     def reload(self, config: EvalConfig) -> list[str]:
-        """Use other evaluations from now on, also for open traces; returns the changed keys that need a restart.
+        """Use other evaluations from now on, also for open traces, and return the changed keys that need a restart.
 
         Raises:
-            ConfigError: a scorer or a judge cannot be built; then the running configuration is kept.
+            ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
         """
         engine = self._engine_of(config)
         later = self._later or self._later_of(config, engine)
@@ -364,7 +367,7 @@ class Server:
 
 
 def why_no_span(counted: Mapping[str, Any], bound: Bound | None) -> str:
-    """Why no span may have arrived at a receiver with these counters and addresses."""
+    """A possible reason why no span has arrived at a receiver with these counters and addresses."""
     asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
     requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
     places = " and ".join(f"{name} {place}" for name in ("grpc", "http") if (place := getattr(bound, name, None)))
