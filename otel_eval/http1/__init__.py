@@ -1,6 +1,6 @@
 """HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
 
-What one server repairs and another does not is how a request is smuggled in the body of the one before it. So lines end in CRLF,
+Request smuggling exploits that servers repair invalid requests differently, so nothing is repaired here: lines end in CRLF,
 nothing is folded, and the headers that define where a body ends, what it is and who sent it appear once. A body is read by length
 or by chunks, never beyond a limit, and memory is reserved before bytes are read.
 """
@@ -26,10 +26,10 @@ _ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "
 
 
 class MalformedRequest(Exception):
-    """It is no request of HTTP/1, or not one that means one thing only.
+    """A request is not valid HTTP/1, or is ambiguous.
 
     Attributes:
-        code: what it is answered.
+        code: the status of the response.
     """
 
     def __init__(self, code: HTTPStatus, message: str) -> None:
@@ -41,9 +41,9 @@ class RequestHead(NamedTuple):
     """A request before its body.
 
     Attributes:
-        path: without the query, and without the server's name where that is in the line too.
-        version: "HTTP/1.0" or "HTTP/1.1"; later ones of HTTP/1 count as that.
-        last: whether the connection ends after the answer.
+        path: without the query, and without scheme and host if the request line has an absolute URL.
+        version: "HTTP/1.0" or "HTTP/1.1"; later minor versions of HTTP/1 are treated as 1.1.
+        last: whether the connection is closed after the response.
     """
 
     method: str
@@ -54,13 +54,13 @@ class RequestHead(NamedTuple):
 
 
 def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
-    """The request that begins with this line.
+    """Read the head of the request that begins with `line`.
 
     Raises:
-        MalformedRequest: it cannot be taken.
-        ConnectionError: it has no end.
+        MalformedRequest: it is invalid or ambiguous.
+        ConnectionError: the connection ended within it.
     """
-    if line == b"\r\n":  # some clients end a body so; one is forgiven
+    if line == b"\r\n":  # some clients send CRLF after a body; RFC 9112 asks servers to ignore one
         line = _next(stream)
     if len(line) > _LONGEST:
         raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
@@ -99,7 +99,7 @@ def _headers(stream: BufferedIOBase) -> Message:
 
 
 def too_long() -> MalformedRequest:
-    """The error of a head with more than may be in it."""
+    """The error for too many or too large headers."""
     return MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
 
 
@@ -117,23 +117,25 @@ def _unambiguous(headers: Message, version: str) -> None:
 def _path(target: str) -> str:
     path = _ABSOLUTE.sub("", target, count=1) if target[:1] in "hH" else target
     path = path.partition("?")[0]
-    # An endpoint that is configured with a slash at its end makes two of them.
+    # An endpoint that is configured with a trailing slash results in two slashes.
     return "/" + path.lstrip("/") if path.startswith("//") else path
 
 
-_LINE: Final = 1024  # of a chunk's size or of a trailer
+_LINE: Final = 1024  # bytes of the line of a chunk's size, or of a trailer
 _TRAILERS: Final = 64
-_EXTENSIONS: Final = 16 * 1024  # of all chunks, which are not used
+_EXTENSIONS: Final = 16 * 1024  # bytes of the extensions of all chunks, which are ignored
 
 Read = Callable[[Callable[[int], object]], bytes]
 
 
 def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[int, Read]:
-    """The announced size, 0 if the body comes in chunks, and how to read it.
+    """The size of the body from the headers, 0 if it is chunked, and a function that reads it.
+
+    That function gets a function which reserves memory for each chunk; a body that is not chunked reserves nothing.
 
     Raises:
         InputError: the headers do not define unambiguously where the body ends.
-        RequestTooLarge: they announce more than `limit`.
+        RequestTooLarge: the body is larger than `limit` bytes.
     """
     lengths, coding = headers.get_all("Content-Length", []), headers.get("Transfer-Encoding")
     if coding is not None:
@@ -169,7 +171,7 @@ def _line(stream: BufferedIOBase) -> bytes:
 
 
 def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]) -> bytes:
-    body = bytearray()  # and no list: chunks of two bytes would take twenty times their size
+    body = bytearray()  # not a list: chunks of two bytes would take twenty times their size
     beside = 0
     while True:
         line = _line(stream)
