@@ -1,4 +1,4 @@
-"""A user's own convention, from the mapping that a configuration holds; its keys and their types are those of built-in tables."""
+"""Reads a user-defined convention from a mapping in the configuration, with the keys and types of built-in tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 
 
 def _scalar(value: Any) -> Any:
-    """YAML reads an unquoted `true` or `1` as something else than the text of an attribute."""
+    """A boolean or number as the text of an attribute, because YAML does not read an unquoted `true` or `1` as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int) else value
@@ -43,7 +43,7 @@ class _Row(Shape, use_attribute_docstrings=False):
 
 
 class _Type(Shape):
-    """A type is written as a mapping, so that it cannot be taken for a text that the value must be."""
+    """A required type, written as a mapping to distinguish it from a required text."""
 
     type: Literal["object", "array", "string", "boolean"]
 
@@ -67,7 +67,7 @@ def _some(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 
 def _made(cls: type, *more: Any) -> Any:
-    """The type of a record of this class in a configuration: a mapping of its fields."""
+    """The pydantic type that reads a record of the class from a mapping of its fields."""
     hints = get_type_hints(cls)
     defaults = {each.name: ... if each.default is each.default_factory is MISSING else each.default for each in fields(cls)}
     known: dict[str, Any] = {name: (_READ.get(hint, hint), defaults[name]) for name, hint in hints.items()}
@@ -77,12 +77,12 @@ def _made(cls: type, *more: Any) -> Any:
 
 
 def _rows(row: Any, *more: Any) -> Any:
-    """A list of such records."""
+    """The pydantic type of a list of records."""
     return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_listed), *more]
 
 
 def _by_form(text: Any, mapping: Any) -> Any:
-    """A text or a mapping, each of its own type."""
+    """The pydantic type of a text or a mapping, with a type for each."""
     return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)]
 
 
@@ -91,7 +91,7 @@ _Flag = Annotated[bool, Field(strict=True)]
 _Scalar = Annotated[_Text, BeforeValidator(_scalar)]
 _Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed)]
 _Names = Annotated[frozenset[_Text], BeforeValidator(_listed)]
-# Of a table's fields and of its rows, by the types that they have there.
+# The pydantic types that read fields of tables and rows, by the types of these fields.
 _READ: Final[dict[Any, Any]] = {
     str: _Scalar,
     bool: _Flag,
@@ -101,12 +101,12 @@ _READ: Final[dict[Any, Any]] = {
     frozenset[str] | None: _Names | None,
     Mapping[table.Field, tuple[str, ...]]: dict[table.Field, _Texts],
     Mapping[str, str]: dict[_Text, _Text],
-    # Texts that stand for "not recorded", which an empty text can be.
+    # Texts that mean "not recorded"; one of them may be empty.
     Mapping[str, frozenset[str]]: dict[
         _Text, Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_listed)]
     ],
     tuple[tuple[str, str | type], ...]: Annotated[
-        dict[_Text, _by_form(_Scalar, _Type)],  # type: ignore[misc] # a type that is made when this runs
+        dict[_Text, _by_form(_Scalar, _Type)],  # type: ignore[misc] # a type that is built at runtime
         AfterValidator(_needs),
     ],
 }

@@ -17,7 +17,7 @@ from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
 
 Mode = Annotated[str, Field(pattern="^0?6[0246][0246]$")]
-"""Permissions of a file that its owner writes, in octal digits."""
+"""Permissions of a file that its owner can write, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
 _OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
 _HEADER_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
@@ -26,7 +26,7 @@ Passed = Distinct[Literal["traces", "logs", "metrics"]]
 
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
-    """The files of a `tls` block, which errors name by its place in the configuration."""
+    """The files of a `tls` block; errors name its place in the configuration, `where`."""
     return ClientTls.from_config(where, tls.model_dump() if tls else {})
 
 
@@ -43,14 +43,14 @@ class ExportEndpoint(Shape):
     """How long one request may take."""
 
     def contradictions(self) -> Iterator[str]:
-        """Files for TLS are for an endpoint that speaks it, and headers are what HTTP and gRPC can send."""
+        """TLS files without an https:// endpoint, and headers that cannot be sent."""
         yield from tls_without_https(self.tls, self.endpoint)
         for name, value in self.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
                 yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text, without blanks in the name"
 
     def address(self, key: str) -> Endpoint:
-        """Where a client sends to; errors in its files for TLS name its key in the configuration."""
+        """The endpoint for a client; errors in its TLS files name `key`, its key in the configuration."""
         known = type(self).model_fields
         given: dict[str, Any] = {name: getattr(self, name) for name in ("protocol", "compression") if name in known}
         tls = client_tls(self.tls, f"{key}.tls")
@@ -66,7 +66,7 @@ class OtlpEndpoint(ExportEndpoint):
     """The protocol of the endpoint."""
 
     def contradictions(self) -> Iterator[str]:
-        """Over HTTP the URL is that of all signals."""
+        """A URL that ends in the path of one signal, because the path is added for each signal."""
         yield from super().contradictions()
         if self.protocol != "grpc" and (found := _OF_ONE_SIGNAL.search(self.endpoint)):
             yield f"endpoint: '{found[0]}' at its end is the path of one signal, which is added for each; leave it out"
@@ -117,7 +117,7 @@ class AnnotationEndpoint(ExportEndpoint):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keys that say neither where the scores are sent nor how: parameters of the product's exporter."""
+        """The values of keys that `ExportEndpoint` does not have: parameters of the exporter of the product."""
         return {key: getattr(self, key) for key in type(self).model_fields if key not in ExportEndpoint.model_fields}
 
 
@@ -129,7 +129,7 @@ class PhoenixTarget(AnnotationEndpoint):
 
 
 class _NoneReplaced(AnnotationEndpoint):
-    """Of a product in which no score replaces another: there is nothing that a result without a score would clear."""
+    """The endpoint of a product in which scores are not replaced, so that a result without a score has none to clear."""
 
     unscored: Literal[False] = False
     """Not possible for a product that takes values and labels only."""
@@ -224,7 +224,7 @@ class Exporters(Shape):
 
     @classmethod
     def known_keys(cls) -> Collection[str]:
-        """Those of the class, and the names of the exporters of installed packages."""
+        """The fields of the class, and the names of exporters of installed packages."""
         return [*cls.model_fields, *installed_exporters()]
 
     @property
@@ -242,7 +242,7 @@ class Exporters(Shape):
 
     @property
     def has_no_run(self) -> bool:
-        """Whether one of them has a row for each trace without a result, as JSON Lines do; an event is about a run."""
+        """Whether an exporter gets a row for each trace without a run: those that write JSON do, events always have a run."""
         return self.jsonl is not None or (self.kafka is not None and self.kafka.encoding == "json")
 
     @property
@@ -251,7 +251,7 @@ class Exporters(Shape):
         return self.model_extra or {}
 
     def contradictions(self) -> Iterator[str]:
-        """OTLP endpoints of one name, and what is wrong with exporters of packages."""
+        """OTLP endpoints with the same name, and invalid options of exporters of packages."""
         yield from twice("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
         for name, options in self.of_packages.items():
             if options is not None and not isinstance(options, Mapping):

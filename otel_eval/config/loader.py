@@ -66,7 +66,7 @@ def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None)
 
 
 def _beside(folder: Path, value: Any) -> Any:
-    """The value with the files of references, which stand relative to the configuration file, under their full paths."""
+    """The value with full paths of files of references, which are relative to the folder of the configuration file."""
     if isinstance(value, list):
         return [_beside(folder, each) for each in value]
     if not isinstance(value, Mapping):
@@ -105,8 +105,8 @@ def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], 
     Args:
         value: plain YAML values.
         environment: the variables.
-        missing: takes path → problem where a variable is not set and no default is given.
-        always_text: keys below which nothing is typed, so that a key of digits keeps its leading zero.
+        missing: gets path → problem for each variable that is not set and has no default.
+        always_text: keys below which values stay text, so that an API key of digits keeps its leading zero.
     """
 
     def expanded(value: Any, path: str, as_text: bool) -> Any:
@@ -127,7 +127,7 @@ def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], 
 
 
 def _resolved(found: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str) -> str:
-    """What a reference stands for."""
+    """The text that replaces a reference; an unset variable without default is added to `missing`."""
     escaped, name, default = found.groups()
     if escaped:
         return found[0][1:]
@@ -155,7 +155,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
 
 
 def refuse_credentials(config: EvalConfig) -> None:
-    """For commands, whose configuration an operator can change; a program that scores itself is warned and runs on.
+    """Refuse credentials in URLs; for commands, where an operator can change the file. A program that scores itself only warns.
 
     Raises:
         ConfigError: a URL holds credentials.
@@ -166,12 +166,12 @@ def refuse_credentials(config: EvalConfig) -> None:
 
 MAX_DEPTH: Final = 50
 MAX_DIGITS: Final = 1000
-MAX_NODES: Final = 100_000  # after aliases are followed, so that a bomb of aliases is refused before it is walked
+MAX_NODES: Final = 100_000  # after aliases are resolved, so that an alias bomb is refused before it is expanded
 _REMEDY: Final = (
     "see that lines of one level begin below one another, indented by blanks, that a blank follows each colon, that brackets and "
     "quotes close, and that special characters are quoted"
 )
-# An operator that YAML takes for a folded text (`>`) or a tag (`!`): the value has to be quoted.
+# An operator that YAML parses as a folded text (`>`) or a tag (`!`): the value has to be quoted.
 _UNQUOTED: Final = re.compile(r"(?:^|[:\-,\[{])\s*(>=|>|!=)\s*[0-9,\]}]?")
 
 
@@ -204,13 +204,13 @@ def typed(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars of YAML 1.2 and limits on what may be written."""
+    """PyYAML's safe loader with the scalars of YAML 1.2 and limits of depth and size."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.deep_construct = True  # refuses what contains itself
+        self.deep_construct = True  # refuses a value that contains itself
         self._weights: dict[int, int] = {}
         self._depth = 0
 
@@ -231,13 +231,13 @@ class _Loader(yaml.SafeLoader):
     def _weigh(self, node: Any) -> int:
         if isinstance(node, yaml.ScalarNode):
             return 1
-        # Inner nodes are weighed before outer ones, each once; an alias weighs what it stands for. Ten levels of ten aliases are
-        # thus refused without being walked.
+        # Inner nodes are weighed before outer ones, each once; an alias has the weight of its node. So ten levels of ten aliases
+        # are refused without being expanded.
         inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         return 1 + sum(self._weights[id(part)] for part in inner)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Without merging by `<<`, which YAML 1.2 does not have, and without keys that stand twice."""
+        """Build a mapping; refuse duplicate keys, and merging by `<<`, which YAML 1.2 does not have."""
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value == "<<" and key.style is None:
@@ -279,7 +279,7 @@ def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     if mark is None:
         return f"{where}: {problem}; write plain YAML"
-    for line in {mark.line, mark.line - 1}:  # a folded text may be blamed on the line that follows it
+    for line in {mark.line, mark.line - 1}:  # PyYAML may report a folded text on the line after it
         hint = _operator_hint(text, line)
         if hint:
             return f"{where} line {line + 1}: {hint}"

@@ -58,7 +58,7 @@ def url_of(text: str) -> SplitResult | None:
     >>> url_of("http://127.0.0.1:4318").port, url_of("http://127.0.0.1: 4318")
     (4318, None)
     """
-    if _BLANK.search(text):  # the library leaves out some of these without a word
+    if _BLANK.search(text):  # `urlsplit` removes some of these silently
         return None
     try:
         parts = urlsplit(text)
@@ -74,7 +74,7 @@ def _target(text: str) -> str:
 
 
 def _variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):  # the value may be the key itself, written here by mistake: it is not shown
+    if not _VARIABLE.fullmatch(name):  # not quoted: it may be the key itself, written here by mistake
         raise ValueError("the value is not the name of an environment variable; write e.g. OTEL_EVAL_TOKEN, and never the key")
     return name
 
@@ -98,7 +98,7 @@ def _plain(value: Any, units: Mapping[str, float]) -> float | None:
         return float(found[1]) * units[found[2]] if found and found[2] in units else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Integers that a float cannot hold are out of range too.
+    # Integers that a float cannot represent are out of range, too.
     return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
 
 
@@ -119,7 +119,7 @@ Variable = Annotated[str, AfterValidator(_variable)]
 Item = TypeVar("Item")
 Some = Annotated[tuple[Item, ...], AfterValidator(_not_empty)]
 Distinct = Annotated[Some[Item], AfterValidator(lambda given: tuple(dict.fromkeys(given)))]
-"""A list of at least one value; one that stands twice counts once."""
+"""A list of at least one value, without duplicates."""
 
 
 class TlsFiles(Shape):
@@ -140,6 +140,6 @@ class TlsFiles(Shape):
 
 
 def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
-    """The problem of files for TLS that are named for an endpoint without it."""
+    """A problem if TLS files are given for an endpoint without TLS."""
     if tls is not None and not url.startswith("https"):
         yield f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"
