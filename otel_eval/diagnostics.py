@@ -1,6 +1,6 @@
-"""Explains why scores are missing: counts of what was not evaluated, and one warning per process if nothing was.
+"""Explains why scores are missing: counts what was not evaluated, and logs one warning per process if nothing was evaluated.
 
-Results are counted by scorer, outcome and error type, with one log line a minute for each scorer that fails.
+Results are counted by scorer, outcome and error type; a scorer that fails is logged once a minute.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ Found = Sequence[tuple[Trajectory, Sequence[ScorerSet]]]
 CHECK_AFTER_S: Final = 60.0
 _END_IT: Final = "a run is evaluated when its own span has ended"
 _LONGEST_SCOPE: Final = 200
-_NAMED: Final = 5  # scopes, services and the like that one line names
+_NAMED: Final = 5  # scopes, services and the like in one log line
 _MOST_SCOPES: Final = 100
-_MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anything
+_MOST_ERRORS: Final = 100  # error types: user-defined scorers may raise anything
 _FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
 class Coverage:
-    """What was found in the traces that were evaluated, and what came of it. May be called from any thread.
+    """Counts runs and results of evaluated traces. May be called from any thread.
 
     Args:
-        live: whether the traces have no end, so that names in policies are reported as soon as they are suspicious.
+        evaluations: the evaluations in use.
+        live: whether traces arrive without an end, so that suspicious names in policies are reported at once.
 
     Attributes:
         runs, matched: agent runs that were found, and those of them that at least one evaluation matched.
         traces_without_run, unended: traces without a run, and those of them with a span that never ended.
-        evaluations: those that are used now.
+        evaluations: the evaluations in use.
     """
 
     def __init__(self, evaluations: Sequence[ScorerSet] = (), *, live: bool) -> None:
@@ -56,20 +57,20 @@ class Coverage:
         renew_after_fork(self)
         self.runs = self.matched = self.traces_without_run = self.unended = 0
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
-        self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
-        self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
+        self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
+        self._unmatched: Final[Counter[str]] = Counter()  # runs that no evaluation matched, by service, agent and span name
         self._results: Final[Counter[tuple[str, str, str]]] = Counter()  # by scorer, outcome and error type
         self._skipped: Final[Counter[str]] = Counter()  # by reason
         self._errors: Final = BoundedNames(_MOST_ERRORS)
         self._pending = 0
 
     def use(self, evaluations: Sequence[ScorerSet]) -> None:
-        """These are used from now on."""
+        """Replace the evaluations in use."""
         self.evaluations = evaluations
         self._tool_names = ToolNameCheck({each.name: each.scorers for each in evaluations}, live=self._live)
 
     def observe(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
-        """A trace was evaluated; returns those of its runs that are new."""
+        """Count the runs of an evaluated trace, and return the new ones."""
         if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
             self.without_run(trace)
         last = trace.last_evaluations
@@ -83,7 +84,7 @@ class Coverage:
         return [run for run, _ in new]
 
     def tool_name_warnings(self) -> list[str]:
-        """At the end: names of tools in policies that no run called, if they are required or may be misspelt."""
+        """Warnings, at the end, of tools in policies that no run called, if they are required or their names may be misspelt."""
         return self._tool_names.finish()
 
     def _count(self, run: Trajectory, matched: bool) -> None:
@@ -95,7 +96,7 @@ class Coverage:
                 self._unmatched[called] += 1
 
     def without_run(self, trace: ClosedTrace) -> None:
-        """No run was found in a trace."""
+        """Count a trace without a run."""
         scopes = Counter([_printable(frame[2].scope_name) for frame in trace.frames.values()])
         with self._lock:
             self.traces_without_run += 1
@@ -104,7 +105,7 @@ class Coverage:
                 self._spans_of[self._scopes.name(scope)] += spans
 
     def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
-        """Count the report's results; the failed ones with their scorers, error types and how many there are of these."""
+        """Count the results of a report, and return the failed ones: scorer, outcome, error type, and how often both occurred."""
         failed = []
         with self._lock:
             self._pending += len(report.pending)
@@ -138,7 +139,7 @@ class Coverage:
         return Counter(unknown).most_common()
 
     def counts(self) -> dict[str, int]:
-        """Runs, what was not evaluated, and results by scorer and outcome, as `name{label=value,…}`."""
+        """The counters of runs, of what was not evaluated, and of results by scorer and outcome, as `name{label=value,…}`."""
         with self._lock:
             unmatched = self.runs - self.matched
             found = {"runs": self.runs, "runs_unmatched": unmatched, "traces_without_run": self.traces_without_run}
@@ -150,7 +151,7 @@ class Coverage:
         return found | {named_count("results.skipped", {"reason": reason}): count for reason, count in skipped}
 
     def why_nothing(self) -> str:
-        """Why no run was evaluated, as far as the traces show it; "" if a scorer was called for one."""
+        """Why no run was evaluated, as far as known; "" if one matched and no result was skipped for missing evidence."""
         if not self.runs:
             return self.no_run()
         if not self.matched:
@@ -159,7 +160,7 @@ class Coverage:
         return f"every scorer was skipped ({', '.join(f'{reason} {count}' for reason, count in unknown)})" if unknown else ""
 
     def no_run(self) -> str:
-        """How many spans of which scopes are in traces without a run."""
+        """A text with the number of spans in traces without a run, by scope."""
         with self._lock:
             scopes = self._spans_of.most_common()
         named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_NAMED])
@@ -176,14 +177,14 @@ class Coverage:
 
 
 class Diagnostics(Coverage):
-    """Watches the evaluation of live traces and the results that come of it. May be called from any thread.
+    """Counts runs and results of live traces, and warns of missing spans and scores. May be called from any thread.
 
     Args:
-        counts: what all parts counted, for the warning.
-        unseen: explains why no span may have arrived, for the warning.
-        evaluations: those that are used now; none if other processes evaluate and watch that themselves: then only a lack of
-            spans is warned of.
-        one_process: every span is of this process, so that tool spans outside the run that was open are of that run.
+        counts: returns the counters of all parts, for the warning.
+        unseen: returns a possible reason why no span has arrived, for the warning.
+        evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the only warning is of missing
+            spans.
+        one_process: whether every span is of this process, so that a tool span outside an open run belongs to that run.
     """
 
     def __init__(
@@ -200,20 +201,20 @@ class Diagnostics(Coverage):
             self._timer.start()
 
     def evaluated(self, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
-        """A trace was evaluated: its runs that are new or changed, and the reports on them."""
+        """Observe an evaluated trace, its new or changed runs, and the reports on them."""
         for run in self.observe(trace, found):
             if self._lost is not None:
                 self._lost.add(run)
         if trace.cut:
             self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
-        elif trace.reason is Completeness.OVERFLOW and self._lost is None:  # in a process its source warns of that
+        elif trace.reason is Completeness.OVERFLOW and self._lost is None:  # within a process the source warns of that
             self._warnings.once("full", _FULL)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
                 _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))
 
     def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
-        """`emit` that counts results on their way out, and logs scorers that fail."""
+        """Return a function that calls `emit` after it has counted the results and logged failed scorers."""
 
         def count_and_emit(report: Report) -> None:
             for failure in self.add(report):
@@ -229,30 +230,30 @@ class Diagnostics(Coverage):
         self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s%s; %d so far", scorer, error, more, place, times)
 
     def counts(self) -> dict[str, int]:
-        """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
+        """The counters of `Coverage`, and in one process the number of tool spans without the context of their run."""
         lost = {} if self._lost is None else {"context_lost_spans": self._lost.spans}
         return super().counts() | lost
 
     def check(self, when: str) -> None:
-        """Log one warning in this process if nothing was evaluated by now; `when` says by when."""
+        """Log one warning in this process if nothing has been evaluated; `when` names the time of the check in the message."""
         if self.has_results:
             return
         try:
             why = self.why_nothing() if self.runs else self._why_no_run()
         except Exception as error:  # noqa: BLE001 - a diagnosis must not harm the process
             why = f"the reason is unknown ({type(error).__name__})"
-        # Without a reason results are pending, or no run was in the sample of a judge.
+        # There is no reason if results are pending, or no run was in the sample of a judge.
         if why and _first_in_process():
             _log.warning("nothing was evaluated %s: %s", when, why)
 
     def end(self) -> None:
-        """The process or its evaluation ends: check for the last time."""
+        """Check for the last time, when the process or its evaluation ends."""
         self._timer.cancel()
         self.warn_of_names()
         self.check("before the end")
 
     def warn_of_names(self) -> None:
-        """No more runs come: log which names of tools in policies may be misspelt."""
+        """Log which names of tools in policies may be misspelt, after the last run."""
         for warning in self.tool_name_warnings():
             _log.warning("%s", warning)
 
@@ -273,7 +274,7 @@ class Diagnostics(Coverage):
 
 
 def _printable(text: str) -> str:
-    """The name of a scope as metrics and pages show it: senders choose it."""
+    """The name of a scope without control characters, for metrics and pages: senders choose it."""
     return text if text.isprintable() else "".join([each if each.isprintable() else "?" for each in text[:_LONGEST_SCOPE]])
 
 
@@ -286,7 +287,7 @@ def _conditions(evaluation: ScorerSet) -> str:
 
 
 def _line(run: Trajectory, reports: Sequence[Report]) -> str:
-    """One run for the log: what it is called, and how its results came out; no content."""
+    """A run as a log line: its names and the number of results by outcome, without content."""
     outcomes = Counter([outcome_of(result) for report in reports for result in report.results])
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
@@ -297,8 +298,8 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
 
 # ---------------------------------------------------------------------- once per process, after a minute
 
-_warned_in = 0  # the process that has logged the warning
-_has_forked = False  # a server that forks workers serves nothing itself
+_warned_in = 0  # the id of the process that has logged the warning
+_has_forked = False  # whether others get the spans: a server that forks workers serves no requests itself
 
 
 def _first_in_process() -> bool:
@@ -313,7 +314,7 @@ def _check(watched: weakref.ref[Diagnostics]) -> None:
 
 
 def expect_no_spans() -> None:
-    """No span may arrive in this process because others get them: it forked workers, or is one of several."""
+    """Do not warn of missing spans in this process: it forked workers or is one of several, and others may get all spans."""
     global _has_forked
     _has_forked = True
 
@@ -332,21 +333,21 @@ _LOST: Final = (
 class LostContext:
     """Finds tool spans that are roots of their own traces although they started while a run was open.
 
-    A thread that is started without the run's context begins a new trace. In a process such a trace holds a tool call at
-    its top and nothing around it, and it lies within the time of the run that made the call.
+    A thread that is started without the run's context begins a new trace. Within one process such a trace has a tool span as its
+    root, and lies within the time of the run that made the call.
 
     Attributes:
-        spans: how many were found.
+        spans: the number of such tool spans.
     """
 
     def __init__(self) -> None:
         self.spans = 0
         self._warnings: Final = Warnings()
-        self._alone: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start, number of calls
-        self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start, end
+        self._alone: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start in ns, number of calls
+        self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start and end in ns
 
     def add(self, run: Trajectory) -> None:
-        """A run was found. Called for one run at a time."""
+        """Compare a run with earlier ones. Called for one run at a time."""
         if run.start_ns is None or run.end_ns is None:
             return
         if any(call.span_id == run.span_id for call in run.calls):

@@ -1,7 +1,7 @@
-"""Run the core for a process: one buffer, one lock, one worker.
+"""Runs the core in a process: one buffer, one lock, one worker thread.
 
-The lock guards the buffer alone and is never held while a trace is read, scored or emitted. Traces are evaluated one
-at a time, by the worker or by the thread that flushes, so that revisions follow one another.
+The lock guards only the buffer and is never held while a trace is decoded or scored, or a report emitted. Traces are evaluated
+one at a time, by the worker or by the thread that flushes, so that revisions of a report are in order.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ _new_stamp: Final = constructor(Stamp)
 
 _Found = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
 
-_TICK_S: Final = 0.1  # how late a result may be beyond the configured waits
-_REST_S: Final = 1.0  # between two looks while nothing is held
-_MOMENT_S: Final = 0.05  # that a thread of the host may wait for the evaluation of another trace
-_AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
-_SLOW_S: Final = 5.0  # of an evaluation that is logged: a busy machine, or a slow scorer of a user
-_PARTS: Final = 32  # of `max_bytes`, one of which they may have
+_TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
+_REST_S: Final = 1.0  # between two checks while the buffer is empty
+_MOMENT_S: Final = 0.05  # for which a thread of the host program may wait for the evaluation of another trace
+_AT_ONCE: Final = 256  # traces removed from the buffer while the lock is held once
+_SLOW_S: Final = 5.0  # an evaluation that takes longer is logged: a busy machine, or a slow user-defined scorer
+_PARTS: Final = 32  # traces that are being evaluated may have this fraction (1/32) of `max_bytes`
 
 
 class Pipeline:
-    """Spans in, reports to `emit`.
+    """Accepts spans, evaluates their traces when they are due, and emits reports.
 
     Args:
         engine: evaluates closed traces.
-        emit: takes each report out; isolates its own failures.
-        limits: of the buffer.
-        clock: monotonic seconds.
-        evaluated: called with the id of each trace when all reports on it but pending ones were emitted, or none can be.
-        later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
-        journal: writes down what happens.
-        note: called with the spans that were taken, by the threads of `spans`; never raises.
-        between: called by the worker between two looks at what is due, ten times a second or more often, once a second while
-            nothing is held; never raises.
-        backpressure: why evaluation must pause, because exporters do not take more reports; "" if they do.
-        evaluator: the id that reports carry; a random one if None.
-        now_ns: Unix nanoseconds, of which reports carry when they were made.
-        since_ns: since when all spans arrive here: runs that began before are `joined`; 0: none is.
-        may_be_joined: whether that can be so of a trace.
-        watch: takes each evaluated trace with its runs and the reports on them, for diagnostics.
-        final: called with the ids of traces and runs that were `detached`, once no other run can turn out to be around them.
+        emit: called with each report; never raises.
+        limits: the limits of the buffer.
+        clock: returns monotonic seconds.
+        evaluated: called with the id of each trace when all its reports except pending results were emitted, or there are none.
+        later: gets the reports with pending results, after they were emitted. Required if the engine `waits`.
+        journal: records requests, closed traces and reports on disk.
+        note: called with accepted spans, by the threads that call `spans`; never raises.
+        between: called by the worker between two checks for due traces, at least ten times a second, once a second while the
+            buffer is empty; never raises.
+        backpressure: returns why evaluation must pause because exporters do not accept more reports; "" if they do.
+        evaluator: the evaluator id in reports; a random one if None.
+        now_ns: returns the time for the stamp of reports, in Unix nanoseconds.
+        since_ns: the Unix time since which all spans arrive here; runs that began before are `joined`. 0: no run is.
+        may_be_joined: whether runs of a trace can be `joined`.
+        watch: called with each evaluated trace, its runs and their reports, for diagnostics.
+        final: called with the ids of traces and `detached` runs, once they can no longer turn out to lie inside another run.
     """
 
     def __init__(
@@ -90,39 +90,39 @@ class Pipeline:
         self._journal: Final = journal
         self._backpressure, self._note, self._between, self._watch, self._final = backpressure, note, between, watch, final
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._found: _Found = []  # runs of the trace that is evaluated now
+        self._found: _Found = []  # runs of the trace that is being evaluated
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
         self._since_ns, self._may_be_joined = since_ns, may_be_joined
         self._lock = threading.Lock()  # guards _buffer
         self._evaluating = threading.RLock()  # one evaluation at a time; taken before _lock, never after it
-        # Counts that only rise. `traces_failed`: reading a trace raised, which is a defect of ours, and the trace is lost;
-        # `traces_crashed`: failed without another attempt, because the process crashed twice while they were evaluated;
-        # `spans_refused`: by backpressure, or because the process ends.
+        # Counters. `traces_failed`: the evaluation of a trace raised, which is a defect of this package, and the trace is lost;
+        # `traces_crashed`: not evaluated again, because the process crashed twice during their evaluation;
+        # `spans_refused`: because of backpressure, or because the process is ending.
         self._tally = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
-        self._resting = False  # the worker waits longer, unless it is woken
-        self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not evaluated
-        self.caught_up: Final = threading.Event()  # these were evaluated
+        self._resting = False  # whether the worker waits for `_REST_S`, or until it is woken
+        self._first: Sequence[ClosedTrace] = ()  # traces that were closed before a restart and not evaluated
+        self.caught_up: Final = threading.Event()  # set when the traces in _first were evaluated
         self._stopping = False
         self._worker: threading.Thread | None = None
 
     # ------------------------------------------------------------------ in
 
     def spans(self, spans: Sequence[SpanFrame], origin: Any = None) -> None:
-        """Take framed spans; `origin` is the request they came in, for the journal.
+        """Accept spans; `origin` is the request that they arrived in, for the journal.
 
         Raises:
             Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
-                an exporter's queue is full, what has to survive cannot be written, or the process ends.
+                the queue of an exporter is full, the journal cannot be written, or the process is ending.
         """
         self._take(spans, origin, self._buffer.push_many)
         self._note(spans)
 
     def logs(self, logs: Sequence[JoinedLog], origin: Any = None) -> None:
-        """Take framed log records; raises as `spans` does."""
+        """Accept log records; raises as `spans` does."""
         self._take(logs, origin, self._buffer.push_logs)
 
     def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
@@ -134,7 +134,7 @@ class Pipeline:
                 if why := self._buffer.refusal(items, self._clock()):
                     self._wake.set()
                     raise Overloaded(f"{why}; retry later")
-                # Written in the order in which the buffer takes it: to read it again then gives the same buffer.
+                # Journaled in the order in which items are added to the buffer, so that recovery results in the same buffer.
                 mark = journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
                 push(items, self._clock())
                 self._end_rest()
@@ -145,7 +145,7 @@ class Pipeline:
             raise
 
     def close_and_evaluate(self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None) -> None:
-        """Take all that a source holds of a trace and evaluate it now; `why`: the reason, if spans of it are still open."""
+        """Evaluate a trace now with the spans that its source has collected; `why`: the closing reason if some are still open."""
         now = self._clock()
         with self._evaluating:
             with self._lock:
@@ -157,7 +157,7 @@ class Pipeline:
     # ------------------------------------------------------------------ out
 
     def start(self) -> None:
-        """Start the worker that closes traces in time."""
+        """Start the worker that closes and evaluates due traces."""
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, name="otel-eval", daemon=True)
             self._worker.start()
@@ -171,18 +171,18 @@ class Pipeline:
                 self._wake.clear()
 
     def _pause_s(self) -> float:
-        """How long to wait before the next look; waking up for nothing costs more than looking."""
+        """How long to wait before the next check, in seconds: longer while nothing is held, because waking up costs most."""
         with self._lock:
             self._resting = self._journal is None and not self._first and self._buffer.is_empty
         return _REST_S if self._resting else _TICK_S
 
     def _end_rest(self) -> None:
-        """What arrived is to be looked at in time; called with the lock."""
+        """Wake the worker if it rests, because something arrived; called with the lock held."""
         if self._resting:
             self._wake.set()
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
-        """Evaluate with another engine from the next trace on. `later` as at the beginning; one that was there stays."""
+        """Use another engine from the next trace on. `later` is used if there is no evaluator of asynchronous scorers yet."""
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
@@ -190,7 +190,7 @@ class Pipeline:
         self._engine = engine
 
     def step(self) -> bool:
-        """Evaluate what is due; True if there may be more at once."""
+        """Evaluate due traces; True if more may be due already."""
         paused = self._backpressure()
         self.progress.moved(paused)
         if paused:
@@ -210,7 +210,7 @@ class Pipeline:
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
-        # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
+        # Traces that are being evaluated do not count as held, so they are limited to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
         if self._journal is None:
             return self._buffer.due(now, _AT_ONCE, most_bytes)
@@ -219,7 +219,7 @@ class Pipeline:
         return self._buffer.pop_closed(now, _AT_ONCE, most_bytes) if due and self._journal.closing(due) else []
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
-        """Evaluate now those of the traces that wait only for spans that may come late; False if others took longer than that."""
+        """Evaluate those of the traces that wait only for late spans; False if another evaluation did not end in `timeout_s`."""
         if not self._evaluating.acquire(timeout=timeout_s):
             return False
         try:
@@ -233,7 +233,7 @@ class Pipeline:
         return True
 
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
-        """Close and evaluate everything that is held; False if `deadline` (monotonic) came first."""
+        """Close and evaluate all held traces; False if that was not finished before `deadline` (monotonic seconds)."""
         if not self._evaluating.acquire(timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())):
             _log.warning("what was left was not scored before the process had to end: a scorer did not return")
             return False
@@ -254,7 +254,7 @@ class Pipeline:
         return True
 
     def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
-        """Refuse input, evaluate what is there, wait for what is pending; True if all of it was in time."""
+        """Refuse input, evaluate held traces and wait for pending results; False if that was not finished in time."""
         deadline = self._clock() + timeout_s
         self.halt(timeout_s)
         drained = self.drain(reason, deadline)
@@ -268,16 +268,16 @@ class Pipeline:
             self._worker.join(timeout_s)
 
     def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
-        """Have the buffer filled with what was held before a restart; traces that were closed then are evaluated first."""
+        """Fill the buffer with what was held before a restart; traces that were closed before are evaluated first."""
         with self._evaluating, self._lock:
             self._first = replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the results that are pending were emitted; False if they did not come in time."""
+        """Wait until all pending results were emitted; False if they were not within `timeout_s` seconds."""
         return self._later is None or self._later.wait(timeout_s)
 
     def stop_waiting(self, timeout_s: float) -> bool:
-        """The same for the last time: what does not come in time is given up."""
+        """Wait like `wait` before the end of the process: results that are still pending afterwards fail with `timeout`."""
         return self._later is None or self._later.stop(timeout_s)
 
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
@@ -321,7 +321,7 @@ class Pipeline:
             reports = engine.evaluate(trace, stamp, self._observe)
             self._watch(trace, self._found, reports)
             return reports
-        except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
+        except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
             self._tally["traces_failed"] += 1
             _log.warning("trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
@@ -331,7 +331,7 @@ class Pipeline:
             self.progress.moved()
 
     def evaluation(self) -> ProgressState:
-        """Whether the evaluation of what is due makes progress."""
+        """Whether the evaluation of due traces makes progress."""
         return self.progress.state(self._journal.waits if self._journal is not None else "", self._is_due)
 
     def _is_due(self) -> bool:
@@ -354,37 +354,37 @@ class Pipeline:
             self._evaluated(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces whose evaluation is due or under way; every report on the others was emitted."""
+        """The traces that are open, closed or being evaluated; every report on the others was emitted."""
         with self._lock:
             found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
         if len(found) < len(set(trace_ids)):
-            # One of the others may have been taken out for evaluation a moment ago.
+            # One of the others may just have been removed from the buffer, and its evaluation may not have ended.
             if not self._evaluating.acquire(timeout=_MOMENT_S):
                 return set(trace_ids)
             self._evaluating.release()
         return found
 
     def reserve(self, size: int) -> None:
-        """Forget what is kept for late spans until so many bytes, which the source holds, fit into `max_bytes` too."""
+        """Drop traces kept for late spans until `size` bytes, which the source holds, fit into `max_bytes`, too."""
         with self._lock:
             self._buffer.reserve(size)
 
     def use_limits(self, limits: Limits) -> None:
-        """Hold no more than these allow from now on; times stay as they are."""
+        """Replace the limits of the buffer."""
         self._buffer.limits = limits
 
     def compact(self) -> None:
-        """Free memory of the buffer that only serves throughput."""
+        """Free memory of the buffer that only serves speed."""
         with self._lock:
             self._buffer.compact(self._clock())
 
     @property
     def held_bytes(self) -> int:
-        """Payload and overhead of the spans that are held."""
+        """Bytes of the held spans, with overhead."""
         return self._buffer.held_bytes
 
     def counts(self, *, late: bool = True) -> dict[str, Any]:
-        """Everything the pipeline and its buffer counted, and what they hold now; `late`: of results that came later, too."""
+        """The counters and gauges of pipeline and buffer, and with `late` those of asynchronous results."""
         with self._lock:
             oldest = round(self._buffer.age(self._clock()), 3)
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
