@@ -30,7 +30,7 @@ Found = Sequence[tuple[Trajectory, Sequence[ScorerSet]]]
 CHECK_AFTER_S: Final = 60.0
 _END_IT: Final = "a run is evaluated when its own span has ended"
 _LONGEST_SCOPE: Final = 200
-_NAMED: Final = 5  # scopes, services and the like in one log line
+_MOST_NAMED: Final = 5  # scopes, services and the like in one log line
 _MOST_SCOPES: Final = 100
 _MOST_ERRORS: Final = 100  # error types: user-defined scorers may raise anything
 _FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
@@ -163,15 +163,15 @@ class Coverage:
         """A text with the number of spans in traces without a run, by scope."""
         with self._lock:
             scopes = self._spans_of.most_common()
-        named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_NAMED])
-        more = f" and {len(scopes) - _NAMED} more" if len(scopes) > _NAMED else ""
+        named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_MOST_NAMED])
+        more = f" and {len(scopes) - _MOST_NAMED} more" if len(scopes) > _MOST_NAMED else ""
         spans = plural(sum(count for _, count in scopes), "span")
         return f"no agent run found in {spans}" + (f" of scopes {named}{more}" if scopes else "")
 
     def _no_match(self) -> str:
         with self._lock:
-            called, evaluations = self._unmatched.most_common(_NAMED), self.evaluations
-        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
+            called, evaluations = self._unmatched.most_common(_MOST_NAMED), self.evaluations
+        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_MOST_NAMED])
         seen = ", ".join(f"{name} ({count})" for name, count in called)
         return f"no evaluation matched any of {plural(self.runs, 'run')}: {wanted}; the runs are {seen}"
 
@@ -181,18 +181,18 @@ class Diagnostics(Coverage):
 
     Args:
         counts: returns the counters of all parts, for the warning.
-        unseen: returns a possible reason why no span has arrived, for the warning.
+        why_no_span: returns a possible reason why no span has arrived, for the warning.
         evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the only warning is of missing
             spans.
         one_process: whether every span is of this process, so that a tool span outside an open run belongs to that run.
     """
 
     def __init__(
-        self, counts: Counts, unseen: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
+        self, counts: Counts, why_no_span: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
     ) -> None:
         super().__init__(evaluations, live=True)
-        self._counts, self._unseen = counts, unseen
-        self._lost: Final = LostContext() if one_process else None
+        self._counts, self._why_no_span = counts, why_no_span
+        self._lost_context: Final = LostContext() if one_process else None
         self._warnings: Final = Warnings()
         self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
         self._timer: Final = threading.Timer(CHECK_AFTER_S, _check, (weakref.ref(self),))
@@ -203,15 +203,15 @@ class Diagnostics(Coverage):
     def evaluated(self, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
         """Observe an evaluated trace, its new or changed runs, and the reports on them."""
         for run in self.observe(trace, found):
-            if self._lost is not None:
-                self._lost.add(run)
+            if self._lost_context is not None:
+                self._lost_context.add(run)
         if trace.cut:
             self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
-        elif trace.reason is Completeness.OVERFLOW and self._lost is None:  # within a process the source warns of that
+        elif trace.reason is Completeness.OVERFLOW and self._lost_context is None:  # within a process the source warns of that
             self._warnings.once("full", _FULL)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
-                _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))
+                _log.debug("%s", _run_line(run, [each for each in reports if each.trajectory is run]))
 
     def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
         """Return a function that calls `emit` after it has counted the results and logged failed scorers."""
@@ -231,7 +231,7 @@ class Diagnostics(Coverage):
 
     def counts(self) -> dict[str, int]:
         """The counters of `Coverage`, and in one process the number of tool spans without the context of their run."""
-        lost = {} if self._lost is None else {"context_lost_spans": self._lost.spans}
+        lost = {} if self._lost_context is None else {"context_lost_spans": self._lost_context.spans}
         return super().counts() | lost
 
     def check(self, when: str) -> None:
@@ -261,7 +261,7 @@ class Diagnostics(Coverage):
         counts, traces, unended = self._counts(), self.traces_without_run, self.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
-            return "" if _has_forked else f"no span arrived; {self._unseen()}"
+            return "" if _has_forked else f"no span arrived; {self._why_no_span()}"
         if not self.evaluations:
             return ""
         oldest_s = counts.get("oldest_trace_s", 0)
@@ -286,7 +286,7 @@ def _conditions(evaluation: ScorerSet) -> str:
     return ", ".join(found) + (f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else "")
 
 
-def _line(run: Trajectory, reports: Sequence[Report]) -> str:
+def _run_line(run: Trajectory, reports: Sequence[Report]) -> str:
     """A run as a log line: its names and the number of results by outcome, without content."""
     outcomes = Counter([outcome_of(result) for report in reports for result in report.results])
     outcomes["pending"] = sum(len(report.pending) for report in reports)
@@ -324,7 +324,7 @@ if hasattr(os, "register_at_fork"):
 
 
 _REMEMBERED: Final = 256  # runs and tool spans whose times are compared
-_LOST: Final = (
+_CONTEXT_LOST: Final = (
     "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
     "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far"
 )
@@ -343,7 +343,7 @@ class LostContext:
     def __init__(self) -> None:
         self.spans = 0
         self._warnings: Final = Warnings()
-        self._alone: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start in ns, number of calls
+        self._root_tool_spans: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start in ns, number of calls
         self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start and end in ns
 
     def add(self, run: Trajectory) -> None:
@@ -354,14 +354,14 @@ class LostContext:
             if any(first <= run.start_ns <= last for first, last in self._runs):
                 self._report(len(run.calls))
             else:
-                self._alone.append((run.start_ns, len(run.calls)))
+                self._root_tool_spans.append((run.start_ns, len(run.calls)))
             return
         self._runs.append((run.start_ns, run.end_ns))
-        within = [each for each in self._alone if run.start_ns <= each[0] <= run.end_ns]
+        within = [each for each in self._root_tool_spans if run.start_ns <= each[0] <= run.end_ns]
         if within:
-            self._alone = deque([each for each in self._alone if each not in within], maxlen=_REMEMBERED)
+            self._root_tool_spans = deque([each for each in self._root_tool_spans if each not in within], maxlen=_REMEMBERED)
             self._report(sum(calls for _, calls in within))
 
     def _report(self, spans: int) -> None:
         self.spans += spans
-        self._warnings.say("context", _LOST, spans, self.spans)
+        self._warnings.say("context", _CONTEXT_LOST, spans, self.spans)

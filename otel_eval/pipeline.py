@@ -32,12 +32,12 @@ FOREVER: Final = -1.0  # as a lock's timeout
 _log = logging.getLogger("otel_eval")
 _new_stamp: Final = constructor(Stamp)
 
-_Found = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
+_Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
 
 _TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
 _REST_S: Final = 1.0  # between two checks while the buffer is empty
 _MOMENT_S: Final = 0.05  # for which a thread of the host program may wait for the evaluation of another trace
-_AT_ONCE: Final = 256  # traces removed from the buffer while the lock is held once
+_BATCH: Final = 256  # traces removed from the buffer while the lock is held once
 _SLOW_S: Final = 5.0  # an evaluation that takes longer is logged: a busy machine, or a slow user-defined scorer
 _PARTS: Final = 32  # traces that are being evaluated may have this fraction (1/32) of `max_bytes`
 
@@ -81,7 +81,7 @@ class Pipeline:
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
         note: Callable[[Sequence[SpanFrame]], None] = lambda _: None,
         between: Callable[[], None] = lambda: None,
-        watch: Callable[[ClosedTrace, _Found, Sequence[Report]], None] = lambda *_: None,
+        watch: Callable[[ClosedTrace, _Runs, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
@@ -90,7 +90,7 @@ class Pipeline:
         self._journal: Final = journal
         self._backpressure, self._note, self._between, self._watch, self._final = backpressure, note, between, watch, final
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._found: _Found = []  # runs of the trace that is being evaluated
+        self._runs: _Runs = []  # runs of the trace that is being evaluated
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
@@ -100,12 +100,12 @@ class Pipeline:
         # Counters. `traces_failed`: the evaluation of a trace raised, which is a defect of this package, and the trace is lost;
         # `traces_crashed`: not evaluated again, because the process crashed twice during their evaluation;
         # `spans_refused`: because of backpressure, or because the process is ending.
-        self._tally = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
+        self._counters = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
         self._resting = False  # whether the worker waits for `_REST_S`, or until it is woken
-        self._first: Sequence[ClosedTrace] = ()  # traces that were closed before a restart and not evaluated
-        self.caught_up: Final = threading.Event()  # set when the traces in _first were evaluated
+        self._recovered: Sequence[ClosedTrace] = ()  # traces that were closed before a restart and not evaluated
+        self.caught_up: Final = threading.Event()  # set when the traces in _recovered were evaluated
         self._stopping = False
         self._worker: threading.Thread | None = None
 
@@ -118,14 +118,14 @@ class Pipeline:
             Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
                 the queue of an exporter is full, the journal cannot be written, or the process is ending.
         """
-        self._take(spans, origin, self._buffer.push_many)
+        self._push(spans, origin, self._buffer.push_many)
         self._note(spans)
 
     def logs(self, logs: Sequence[JoinedLog], origin: Any = None) -> None:
         """Accept log records; raises as `spans` does."""
-        self._take(logs, origin, self._buffer.push_logs)
+        self._push(logs, origin, self._buffer.push_logs)
 
-    def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
+    def _push(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
         journal = self._journal
         try:
             if why := "the process is ending" if self._stopping else self._backpressure():
@@ -137,11 +137,11 @@ class Pipeline:
                 # Journaled in the order in which items are added to the buffer, so that recovery results in the same buffer.
                 mark = journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
                 push(items, self._clock())
-                self._end_rest()
+                self._wake_if_resting()
             if journal is not None:
                 journal.safe(mark)
         except Overloaded:
-            self._tally["spans_refused"] += len(items)
+            self._counters["spans_refused"] += len(items)
             raise
 
     def close_and_evaluate(self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None) -> None:
@@ -151,7 +151,7 @@ class Pipeline:
             with self._lock:
                 self._buffer.push_many(spans, now)
                 closed = self._buffer.close(trace_id, now, why)
-                self._end_rest()
+                self._wake_if_resting()
             self._evaluate(closed)
 
     # ------------------------------------------------------------------ out
@@ -173,10 +173,10 @@ class Pipeline:
     def _pause_s(self) -> float:
         """How long to wait before the next check, in seconds: longer while nothing is held, because waking up costs most."""
         with self._lock:
-            self._resting = self._journal is None and not self._first and self._buffer.is_empty
+            self._resting = self._journal is None and not self._recovered and self._buffer.is_empty
         return _REST_S if self._resting else _TICK_S
 
-    def _end_rest(self) -> None:
+    def _wake_if_resting(self) -> None:
         """Wake the worker if it rests, because something arrived; called with the lock held."""
         if self._resting:
             self._wake.set()
@@ -196,7 +196,7 @@ class Pipeline:
         if paused:
             return False
         with self._evaluating:
-            self._evaluate_first()
+            self._evaluate_recovered()
             with self._lock:
                 closed, final = self._due(self._clock()), self._buffer.take_final()
             self._evaluate(closed)
@@ -204,19 +204,19 @@ class Pipeline:
                 self._final([(trace_id.hex(), run.hex()) for trace_id, run in final])
         return bool(closed)
 
-    def _evaluate_first(self) -> None:
-        first, self._first = self._first, ()
-        self._evaluate(first)
+    def _evaluate_recovered(self) -> None:
+        recovered, self._recovered = self._recovered, ()
+        self._evaluate(recovered)
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
         # Traces that are being evaluated do not count as held, so they are limited to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
         if self._journal is None:
-            return self._buffer.due(now, _AT_ONCE, most_bytes)
+            return self._buffer.due(now, _BATCH, most_bytes)
         self._journal.tidy(self._buffer)
-        due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
-        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes) if due and self._journal.closing(due) else []
+        due = self._buffer.close_due(now, _BATCH, most_bytes)
+        return self._buffer.pop_closed(now, _BATCH, most_bytes) if due and self._journal.closing(due) else []
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
         """Evaluate those of the traces that wait only for late spans; False if another evaluation did not end in `timeout_s`."""
@@ -238,17 +238,17 @@ class Pipeline:
             _log.warning("what was left was not scored before the process had to end: a scorer did not return")
             return False
         try:
-            self._evaluate_first()
+            self._evaluate_recovered()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
                 if self._journal is not None and not self._journal.closing(list(map(Closing.of, closed))):
                     return False
-            for index in range(0, len(closed), _AT_ONCE):
+            for index in range(0, len(closed), _BATCH):
                 if deadline is not None and self._clock() > deadline:
-                    self._tally["traces_failed"] += len(closed) - index
+                    self._counters["traces_failed"] += len(closed) - index
                     _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
                     return False
-                self._evaluate(closed[index : index + _AT_ONCE])
+                self._evaluate(closed[index : index + _BATCH])
         finally:
             self._evaluating.release()
         return True
@@ -270,7 +270,7 @@ class Pipeline:
     def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
         """Fill the buffer with what was held before a restart; traces that were closed before are evaluated first."""
         with self._evaluating, self._lock:
-            self._first = replay(self._buffer, self._clock())
+            self._recovered = replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until all pending results were emitted; False if they were not within `timeout_s` seconds."""
@@ -285,9 +285,9 @@ class Pipeline:
             for trace in closed:
                 self._emit_all(trace, self._reports(trace))
             return
-        for index in range(0, len(closed), _AT_ONCE):
+        for index in range(0, len(closed), _BATCH):
             evaluated: list[tuple[ClosedTrace, list[Report]]] = []
-            for batch in self._journal.attempts.batches(closed[index : index + _AT_ONCE]):
+            for batch in self._journal.attempts.batches(closed[index : index + _BATCH]):
                 noted = [(trace, self._attempt(trace, self._journal.attempts)) for trace in batch]
                 self._journal.note(noted)
                 evaluated += noted
@@ -301,7 +301,7 @@ class Pipeline:
         crashes = attempts.begin(trace)
         try:
             if crashes.times >= MOST_CRASHES:
-                self._tally["traces_crashed"] += 1
+                self._counters["traces_crashed"] += 1
                 return attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
             reports = self._reports(trace)
         finally:
@@ -315,14 +315,14 @@ class Pipeline:
         return _new_stamp(self._evaluator, self._now_ns(), since_ns)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
-        self._found, engine, stamp = [], self._engine, self._stamp(trace)
+        self._runs, engine, stamp = [], self._engine, self._stamp(trace)
         self.progress.began(trace.trace_id)
         try:
             reports = engine.evaluate(trace, stamp, self._observe)
-            self._watch(trace, self._found, reports)
+            self._watch(trace, self._runs, reports)
             return reports
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
-            self._tally["traces_failed"] += 1
+            self._counters["traces_failed"] += 1
             _log.warning("trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
         finally:
@@ -340,13 +340,13 @@ class Pipeline:
         return check is not None and check <= self._clock()
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[ScorerSet]) -> None:
-        self._found.append((trajectory, evaluations))
+        self._runs.append((trajectory, evaluations))
         if self._journal is not None:
             self._journal.attempts.scoring()
 
     def _emit_all(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
-            self._tally["reports"] += not report.no_run
+            self._counters["reports"] += not report.no_run
             self._emit(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
@@ -390,4 +390,4 @@ class Pipeline:
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
         held["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if late and self._later is not None else {}
-        return self._tally | asdict(self._buffer.counts) | held | later
+        return self._counters | asdict(self._buffer.counts) | held | later

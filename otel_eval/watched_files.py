@@ -18,7 +18,7 @@ _log = logging.getLogger("otel_eval")
 
 Stamp = tuple[int, int, int]
 
-_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
+_NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 def file_stamp(file: str | PathLike[str]) -> Stamp | None:
@@ -41,7 +41,7 @@ def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[st
         unusable: makes the exception to raise from the reason why the file cannot be read.
     """
     try:
-        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as opened:
+        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _NONBLOCK)) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "no regular file")
             content = opened.read(most + 1)
@@ -54,10 +54,10 @@ def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[st
     return content
 
 
-Held = TypeVar("Held")
+Value = TypeVar("Value")
 
 
-class WatchedFiles(Generic[Held]):
+class WatchedFiles(Generic[Value]):
     """A value read from files, which is read again when they change; if that fails, the previous value is kept.
 
     Args:
@@ -67,32 +67,32 @@ class WatchedFiles(Generic[Held]):
         kept: for the log: what is kept if `read` fails.
     """
 
-    def __init__(self, files: Sequence[str], read: Callable[[], Held], look_s: float, kept: str) -> None:
+    def __init__(self, files: Sequence[str], read: Callable[[], Value], look_s: float, kept: str) -> None:
         self._files, self._read, self._look_s, self._kept = files, read, look_s, kept
         self._lock = threading.Lock()  # guards the following fields
-        self._stamps = self._logged = self._stamped()
-        self._held = read()
-        self._looked = time.monotonic()
+        self._stamps = self._logged = self._stamp_all()
+        self._value = read()
+        self._checked = time.monotonic()
 
-    def current(self) -> Held:
+    def current(self) -> Value:
         """The value from the last valid version of the files."""
         with self._lock:
             now = time.monotonic()
-            if now - self._looked >= self._look_s:
-                self._looked = now
-                self._look()
-            return self._held
+            if now - self._checked >= self._look_s:
+                self._checked = now
+                self._check()
+            return self._value
 
-    def _look(self) -> None:
-        if (stamps := self._stamped()) == self._stamps:
+    def _check(self) -> None:
+        if (stamps := self._stamp_all()) == self._stamps:
             return
         try:
-            self._held, self._stamps = self._read(), stamps
+            self._value, self._stamps = self._read(), stamps
         except ConfigError as error:
             if stamps != self._logged:
                 _log.warning("%s; %s", error, self._kept)
             self._logged = stamps
 
-    def _stamped(self) -> list[Stamp | None]:
+    def _stamp_all(self) -> list[Stamp | None]:
         """A value that changes when a file does."""
         return [file_stamp(file) for file in self._files]
