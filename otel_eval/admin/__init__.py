@@ -189,12 +189,12 @@ class AdminServer(ConnectionServer):
 
     def __init__(self, endpoint: str, monitored: Monitored, names: Collection[str]) -> None:
         host, _, port = endpoint.rpartition(":")
-        place = host.strip("[]"), int(port)
+        address = host.strip("[]"), int(port)
         self.monitored, self.begun = monitored, time.monotonic()
-        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", place[0], *names))
+        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
         self._spare = Spare()
         try:
-            super().__init__(place, _AdminHandler, _CONNECTIONS, _IDLE_S)
+            super().__init__(address, _AdminHandler, _CONNECTIONS, _IDLE_S)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"

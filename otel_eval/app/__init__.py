@@ -54,20 +54,20 @@ class ReplayCoverage(Coverage):
         reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
         self.observe(trace, found)
         for run, matching in found:
-            for dataset, reference, _ in _files(matching):
+            for dataset, reference, _ in _dataset_references(matching):
                 self._keys[dataset].add(reference.key_of(run))
         return reports
 
     def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
         """Keys of records that no evaluated run carried, by dataset; datasets of sampled evaluations or scorers are excluded."""
-        sampled = {dataset for dataset, _, share in _files(self.evaluations) if share < 1}
-        for dataset in dict.fromkeys(dataset for dataset, _, _ in _files(self.evaluations)):
+        sampled = {dataset for dataset, _, share in _dataset_references(self.evaluations) if share < 1}
+        for dataset in dict.fromkeys(dataset for dataset, _, _ in _dataset_references(self.evaluations)):
             unused = [key for key in dataset.record_keys() if key not in self._keys[dataset]]
             if unused and dataset not in sampled:
                 yield dataset, unused
 
 
-def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
+def _dataset_references(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
     """Each dataset file that a scorer reads, with its reference, and the share of traces for which the scorer runs."""
     for evaluation in evaluations:
         for scorer in evaluation.scorers:
@@ -76,7 +76,7 @@ def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Referenc
                     yield reference.records, reference, min(evaluation.sample, getattr(scorer, "sample", 1.0))
 
 
-_AHEAD: Final = 32
+_BATCH: Final = 32
 _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
@@ -93,21 +93,21 @@ def with_late_results(
     """
     late: defaultdict[str, list[Result]] = defaultdict(list)  # by result id, in the order of the reports
 
-    def take(report: Report) -> None:
+    def collect(report: Report) -> None:
         for result in report.results:
             late[result.result_id].append(result)
 
-    if (evaluator := later(take)) is None:
+    if (evaluator := later(collect)) is None:
         yield from reports
         return
     reports = iter(reports)
     try:
-        while few := list(islice(reports, _AHEAD)):
-            for report in few:
+        while batch := list(islice(reports, _BATCH)):
+            for report in batch:
                 evaluator.put(report)
             while not evaluator.wait(_LOOK_S):
                 pass
-            for report in few:
+            for report in batch:
                 results = [late[pending.result_id].pop(0) for pending in report.pending]
                 yield replace(report, results=(*report.results, *results), pending=())
             late.clear()
@@ -155,8 +155,8 @@ def replay(
     closed = read_whole_traces(paths, limits_of(config), **notify)
     evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
-        with closing(with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))) as whole:
-            for report in whole:
+        with closing(with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))) as completed:
+            for report in completed:
                 counted.add(report)
                 if exporters:
                     exporters.export(report)

@@ -69,7 +69,7 @@ _log = logging.getLogger("otel_eval")
 
 
 _RESULTS_IN: Final = ("logs", "spans")  # the signals that carry single results
-_ROOM_S: Final = 30.0  # that replay waits while a queue is full
+_QUEUE_WAIT_S: Final = 30.0  # that replay waits while a queue is full
 DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an unreachable endpoint must not delay the end by more than 5 s."""
 
@@ -137,7 +137,7 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     refuse_credentials(config)
     counters, jsonl = Counters(), config.exporters.jsonl
     exporters: list[Exporter] = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
-    exporters += _queued(config, counters, room_s=_ROOM_S)
+    exporters += _queued(config, counters, room_s=_QUEUE_WAIT_S)
     if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(exporters, counters)

@@ -35,9 +35,9 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
     Raises:
         ConfigError: API keys cannot be read; has one problem for each such judge.
     """
-    clients = _used.get() or Clients()
-    made = collect_errors(partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items())
-    return dict(zip(config.judges, made, strict=True))
+    clients = _building.get() or Clients()
+    judges = collect_errors(partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items())
+    return dict(zip(config.judges, judges, strict=True))
 
 
 def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
@@ -54,7 +54,7 @@ def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
         endpoint = JudgeEndpoint.model_validate(spec)
     except ValidationError as error:
         raise ConfigError(*[joined(where, line) for line in lines_of(error)]) from None
-    return (_used.get() or Clients()).judge(endpoint, where)
+    return (_building.get() or Clients()).judge(endpoint, where)
 
 
 class Clients:
@@ -66,20 +66,20 @@ class Clients:
 
     def __init__(self, count: Callable[..., None] | None = None) -> None:
         self._count: Final = count
-        self._kept: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
-        self._taken: dict[_Endpoint, JudgeClient] = {}  # of the configuration that is being built
+        self._current: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
+        self._next: dict[_Endpoint, JudgeClient] = {}  # of the configuration that is being built
 
     @contextmanager
-    def used(self) -> Iterator[None]:
+    def building(self) -> Iterator[None]:
         """A context in which a configuration is built. On exit clients that it did not use are retired, except after an error."""
-        self._taken = {}
-        token = _used.set(self)
+        self._next = {}
+        token = _building.set(self)
         try:
             yield
         finally:
-            _used.reset(token)
-        before, self._kept = self._kept, self._taken
-        for endpoint in before.keys() - self._kept.keys():
+            _building.reset(token)
+        before, self._current = self._current, self._next
+        for endpoint in before.keys() - self._current.keys():
             before[endpoint].retire()
 
     def judge(self, given: JudgeEndpoint | Judge, where: str) -> Judge:
@@ -92,26 +92,26 @@ class Clients:
             return given
         key = _key(given, where)
         endpoint = (where, repr(given), key if given.api_key_env else None)
-        client = self._taken.get(endpoint) or self._kept.get(endpoint) or self._new(given, where, key)
-        self._taken[endpoint] = client
+        client = self._next.get(endpoint) or self._current.get(endpoint) or self._new(given, where, key)
+        self._next[endpoint] = client
         return client
 
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
         from otel_eval.judges.client import JudgeClient  # deferred: it loads asyncio
 
-        same = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
+        fields = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
         tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
-        more: dict[str, Any] = {"read_key": lambda: key}
+        options: dict[str, Any] = {"read_key": lambda: key}
         if self._count:
-            more["count"] = partial(self._count, judge=name)
+            options["count"] = partial(self._count, judge=name)
         if given.api_key_file:
             read, kept = partial(_key, given, where), "the key read before stays in use"
-            more["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
-        return JudgeClient(**same, timeout_s=given.timeout, tls=tls, **more)
+            options["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
+        return JudgeClient(**fields, timeout_s=given.timeout, tls=tls, **options)
 
 
-_used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
+_building: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
 
 
 def _key(given: JudgeEndpoint, where: str) -> str | None:
@@ -134,7 +134,7 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
     return key
 
 
-_KEPT: Final = 8  # cached, because a configuration builds its scorers more than once
+_CACHED: Final = 8  # cached, because a configuration builds its scorers more than once
 _in_use: Final[WeakSet[Dataset]] = WeakSet()
 
 
@@ -164,7 +164,7 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
     return dataset
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def _dataset(path: Path, column: str) -> Dataset:
     dataset = Dataset(path, column)
     _in_use.add(dataset)

@@ -50,19 +50,19 @@ def receiver_of(
     """
     if given is None or not listens:
         return OtlpServer(handler)
-    addresses = {protocol: each.endpoint for protocol, each in _served(given).items()}
+    addresses = {protocol: each.endpoint for protocol, each in _enabled_servers(given).items()}
     return OtlpServer(handler, certificates=_certificates(given), tokens=_tokens(given.auth), ready=ready, **addresses)
 
 
 def receiver_limits(given: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
     """The limits for clients; for the size of a message, the greater limit of the two protocols."""
     given = given or OtlpReceiver()
-    largest = max(each.max_message_size for each in _served(given).values())
+    largest = max(each.max_message_size for each in _enabled_servers(given).values())
     sizes = {"max_inflight_bytes": given.max_inflight_size, "max_attributes": given.max_attributes}
     return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
 
 
-def _served(given: OtlpReceiver) -> dict[str, HttpServer]:
+def _enabled_servers(given: OtlpReceiver) -> dict[str, HttpServer]:
     """The enabled servers by protocol."""
     return {protocol: each for protocol, each in given.protocols if each}
 
@@ -71,7 +71,7 @@ def _certificates(given: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
     """For each protocol with TLS, a function that opens its certificates."""
     return {
         protocol: partial(Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(each.tls))
-        for protocol, each in _served(given).items()
+        for protocol, each in _enabled_servers(given).items()
         if each.tls
     }
 
@@ -129,7 +129,7 @@ def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float],
     try:
         tune_malloc()
         tune_gc()
-        receiver.fit(raise_limit())
+        receiver.limit_connections(raise_limit())
         admin.start()
         yield
     except BaseException:
@@ -156,18 +156,18 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: at least one is invalid; has every problem, and quotes no secret.
     """
-    readings: list[Callable[[], object]] = []
+    checks: list[Callable[[], object]] = []
     if otlp := config.receivers.otlp:
-        readings += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
-    readings += [partial(refuse_credentials, config), *_client_files(config)]
+        checks += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
+    checks += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
-        readings += [each.tls.context for each in to.values() if is_secure(each)]
-        readings.append(partial(known_scorers, config))
+        checks += [each.tls.context for each in to.values() if is_secure(each)]
+        checks.append(partial(known_scorers, config))
     for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
         if client:
-            readings.append(partial(_check_kafka, client.settings(), key))
-    readings += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
-    collect_errors(readings)
+            checks.append(partial(_check_kafka, client.settings(), key))
+    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
+    collect_errors(checks)
 
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
@@ -175,9 +175,9 @@ def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
     forward, metrics = config.exporters.forward, config.telemetry.otlp
     if forward and forward.tls:
         yield forward.address("exporters.forward").tls.context
-    ways = [(each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
-    ways += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
-    yield from (for_signal(to, signal).tls.context for to, signals in ways if is_secure(to) for signal in signals)
+    endpoints = [(each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
+    endpoints += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
+    yield from (for_signal(to, signal).tls.context for to, signals in endpoints if is_secure(to) for signal in signals)
 
 
 def _check_datasets(config: EvalConfig) -> None:

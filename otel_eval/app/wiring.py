@@ -81,7 +81,7 @@ def engine_of(
         ConfigError: the API key of a judge cannot be read.
     """
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
-    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
+    with (clients or Clients()).building(), named_judges(judges_of(config) if config.judges else {}):
         evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
     results, records = config.results, config.own_conventions.records_tool_spans
     return Engine(evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run)
@@ -124,7 +124,7 @@ def config_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, "$id": _ID, **schema}
 
 
-_MOST_SPANS: Final = 64  # queued between two calls of `look`, which come ten times a second
+_MOST_SPANS: Final = 64  # queued between two calls of `examine_queued`, which come ten times a second
 _MOST_BYTES: Final = 64 * 1024  # of a span that is queued
 _MOST_SEEN: Final = 10_000
 _WILD: Final = frozenset("*?[")
@@ -166,13 +166,13 @@ class ExpectedResults:
             if size <= _MOST_BYTES:
                 self._spans.append(frame)
 
-    def look(self) -> None:
+    def examine_queued(self) -> None:
         """Examine the queued spans; called by the worker."""
         while self._spans:
             _, payload, resource_scope = self._spans.popleft()
-            self.saw(resource_scope.view(payload), resource_scope.scope_name, resource_scope.service)
+            self.examine(resource_scope.view(payload), resource_scope.scope_name, resource_scope.service)
 
-    def saw(self, view: SpanReader, scope_name: str, service: str) -> None:
+    def examine(self, view: SpanReader, scope_name: str, service: str) -> None:
         """Start the counters of the agent that a span, ended or still open, describes, if any."""
         agent = self._engine.agent_of(view, scope_name)
         if agent is None or (service, agent) in self._seen:
@@ -188,7 +188,7 @@ def _literal(pattern: str) -> str:
     return pattern if _WILD.isdisjoint(pattern) else ""
 
 
-MOST_HUNG: Final = 3
+MOST_TIMEOUTS: Final = 3
 """How many calls of a scorer may hang before it is no longer called: each of them blocks a thread until the process ends."""
 
 
@@ -218,12 +218,12 @@ class GuardedScorer:
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
         self._scorer, self._limit_s, self._counters = scorer, limit_s, counters
         self._worker: WorkerThread | None = None
-        self._times = 0
+        self._timeouts = 0
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The outcome of the scorer, or `Failed` if it does not return in time or is no longer called."""
-        if self._times >= MOST_HUNG:
-            return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_HUNG} runs")
+        if self._timeouts >= MOST_TIMEOUTS:
+            return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_TIMEOUTS} runs")
         worker = self._worker = self._worker or WorkerThread(f"otel-eval-{self.name}", f"scorer {self.name} was not called")
         outcome: Future[Outcome] = Future()
         worker.put(partial(_score, self._scorer, trajectory, outcome))
@@ -234,9 +234,9 @@ class GuardedScorer:
         except TimeoutError:
             worker.end()  # the thread ends if the call ever returns
         self._worker = None
-        self._times += 1
+        self._timeouts += 1
         self._counters.add("scorers.hung", scorer=self.name)
-        effect = "it is no longer called" if self._times >= MOST_HUNG else "this run goes without it"
+        effect = "it is no longer called" if self._timeouts >= MOST_TIMEOUTS else "this run goes without it"
         _log.warning("scorer %s did not return within %g s; %s", self.name, self._limit_s, effect)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 

@@ -22,8 +22,8 @@ from otel_eval.descriptors import accept
 from otel_eval.http1 import MalformedRequest, read_head, too_long
 
 _WRITE_S: Final = 10.0  # for a client to receive a response
-_ROOM_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
-_LINGER_S: Final = 2.0
+_REPLACE_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
+_DRAIN_S: Final = 2.0
 _HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
 _SLOWEST: Final = 1024.0  # bytes a second, the minimum: a fraction of the slowest mobile network
 _USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary connection has
@@ -34,17 +34,17 @@ class TimedReader(io.RawIOBase):
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self.allow(0.0)
+        self.start_message(0.0)
 
-    def allow(self, seconds: float, size: int = sys.maxsize) -> None:
+    def start_message(self, seconds: float, size: int = sys.maxsize) -> None:
         """Start a new message: set the deadline in seconds from now, and the number of bytes that may be read."""
-        self.go_on(seconds, inf)
+        self.set_deadline(seconds, inf)
         self._received, self._left = 0, size
 
-    def go_on(self, seconds: float, grace: float) -> None:
+    def set_deadline(self, seconds: float, grace: float) -> None:
         """Set a new deadline and a minimum pace: after `grace` seconds a client must have sent 1 KiB for each further second.
 
-        Bytes read since `allow` count, because some of them may belong to the body.
+        Bytes read since `start_message` count, because some of them may belong to the body.
         """
         self._began, self._seconds, self._grace, self._left = time.monotonic(), seconds, grace, sys.maxsize
 
@@ -95,7 +95,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         """Wait for a request and handle it."""
-        self.timed.allow(self.server.idle_s, _HEADER_BYTES)
+        self.timed.start_message(self.server.idle_s, _HEADER_BYTES)
         self.wait_for_client()
         super().handle_one_request()
 
@@ -110,12 +110,12 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.send_error(error.code, str(error))
             return False
         finally:
-            self.server.works()
+            self.server.mark_working()
         return True
 
     def wait_for_client(self) -> None:
         """Mark the connection as waiting for its client: if the client is late, a new connection may replace it."""
-        self.server.waits(lambda: self.timed.late_since)
+        self.server.mark_waiting(lambda: self.timed.late_since)
 
     def reply(self, code: int, content_type: str, body: bytes, extra: Mapping[str, str] | None = None) -> None:
         """Send a response."""
@@ -127,7 +127,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
-        self.timed.allow(0.0)
+        self.timed.start_message(0.0)
         self.wait_for_client()  # to receive it
         self.connection.settimeout(_WRITE_S)
         self.end_headers()
@@ -135,13 +135,13 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
         self.wfile.flush()
         if self.close_connection and self.unread:
-            self._linger()
+            self._drain()
         self.unread = True
 
-    def _linger(self) -> None:
+    def _drain(self) -> None:
         """Read what the client still sends: closing at once would reset the connection before the client reads the response."""
         self.connection.shutdown(socket.SHUT_WR)
-        self.timed.allow(_LINGER_S)
+        self.timed.start_message(_DRAIN_S)
         while self.rfile.read1(65536):
             pass
 
@@ -185,7 +185,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         super().__init__(address, handler)
         self.idle_s: Final = idle_s
         self.stopping = False
-        self._places = threading.BoundedSemaphore(connections)
+        self._slots = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
         self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # since when the client of a thread is late
@@ -208,7 +208,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, or refuse it if there are too many."""
-        if not self._places.acquire(blocking=False) and not self._make_room():
+        if not self._slots.acquire(blocking=False) and not self._replace_late():
             try:
                 self.refuse(request)
             finally:
@@ -216,7 +216,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             return
         super().process_request(request, client_address)
 
-    def _make_room(self) -> bool:
+    def _replace_late(self) -> bool:
         """Close the connection whose client has been late the longest; False if none is late enough, or its thread goes on."""
         before = time.monotonic() - self.late_s
         with self._lock:
@@ -225,14 +225,14 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             if latest is None or late[latest] >= before:
                 return False
             _close(latest, socket.SHUT_RDWR)
-        return self._places.acquire(timeout=_ROOM_S)
+        return self._slots.acquire(timeout=_REPLACE_S)
 
-    def waits(self, since: Callable[[], float]) -> None:
+    def mark_waiting(self, since: Callable[[], float]) -> None:
         """Mark the connection of this thread as waiting for its client; `since` returns when the client was due."""
         with self._lock:
             self._waiting[threading.current_thread()] = since
 
-    def works(self) -> None:
+    def mark_working(self) -> None:
         """Mark the connection of this thread as no longer waiting for its client."""
         with self._lock:
             self._waiting.pop(threading.current_thread(), None)
@@ -252,7 +252,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             with self._lock:
                 del self._open[request]
                 self._waiting.pop(threading.current_thread(), None)
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Do nothing: a client whose connection broke retries requests without a response."""

@@ -89,12 +89,12 @@ class FrontServer:
         Raises:
             ConfigError: an address cannot be bound, or a worker cannot start; every part is stopped then.
         """
-        atexit.register(self._leave)
+        atexit.register(self._disconnect)
         with starting(self.admin, self._receiver, self.stop):
             if self._config.storage:
                 claim_split(self._config.storage.directory, self._config.workers)
             for each in self._workers:
-                each.begin()
+                each.start()
             collect_errors([each.await_ready for each in self._workers])
             self._bound = self._receiver.start()
             return self._bound
@@ -105,15 +105,15 @@ class FrontServer:
         with ThreadPoolExecutor(len(self._workers)) as pool:  # each call is bounded by the timeouts in `SupervisedWorker.stop`
             list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
-        atexit.unregister(self._leave)
+        atexit.unregister(self._disconnect)
         if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()
         return all(each.finished for each in self._workers)
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         """Let the workers stop by themselves if the interpreter ends without `stop`."""
         for each in self._workers:
-            each.leave()
+            each.disconnect()
 
     def reload(self, config: EvalConfig) -> list[str]:
         """Use other evaluations in every worker, also for open traces, and return the changed keys that need a restart.
@@ -173,17 +173,17 @@ def split_request(body: bytes, signal: Signal, count: int) -> list[bytes]:
 
 def split_request_python(body: bytes, signal: Signal, count: int) -> list[bytes]:
     """`split_request` in Python, without the extension."""
-    around, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
-    return [parts[0] + around, *parts[1:]]
+    rest, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
+    return [parts[0] + rest, *parts[1:]]
 
 
 def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count: int) -> tuple[bytes, list[bytes]]:
     """The fields of a message that are not members, and the members of each part, as bytes."""
-    around: list[bytes] = []
+    rest: list[bytes] = []
     parts: list[list[bytes]] = [[] for _ in range(count)]
     for field in fields(body, start, stop):
         if field.number != _MEMBERS[level]:
-            around.append(body[field.start : field.stop])
+            rest.append(body[field.start : field.stop])
         elif level:
             outer, members = _split(body, field.content, field.stop, level - 1, id_field, count)
             for number, each in enumerate(members):
@@ -192,7 +192,7 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
         else:
             ids = [body[each.content : each.stop] for each in fields(body, field.content, field.stop) if each.number == id_field]
             parts[part_of(ids[-1] if ids else b"", count)].append(body[field.start : field.stop])
-    return b"".join(around), [b"".join(each) for each in parts]
+    return b"".join(rest), [b"".join(each) for each in parts]
 
 
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
@@ -217,12 +217,12 @@ class SplittingHandler(ExportHandler):
         """Reserve memory for the parts, which have the size of the request; workers reserve what decoding takes."""
         reservation.grow(json_decoded_size(body) if encoding is Encoding.JSON else len(body))
 
-    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
-        body, lost, why = request
+    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+        body, rejected, why = request
         answers = self._send(transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body))
-        if lost:
-            self.count(transport, **{_REJECTED[signal]: lost})
-            answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{lost} rejected, the first: {why}", lost))
+        if rejected:
+            self.count(transport, **{_REJECTED[signal]: rejected})
+            answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{rejected} rejected, the first: {why}", rejected))
         return _merged(answers)
 
     def _split(self, signal: Signal, body: bytes) -> list[bytes]:
@@ -234,15 +234,15 @@ class SplittingHandler(ExportHandler):
     def _send(self, transport: str, signal: Signal, parts: Sequence[bytes]) -> list[ExportResponse]:
         """Send every part, then wait for every response; raises as `take` does if a worker refuses its part."""
         used = [(worker, body) for worker, body in zip(self._workers, parts, strict=False) if body]
-        beginnings = [partial(each.begin_part, transport, signal, body) for each, body in used or [(self._workers[0], b"")]]
-        under_way, refused = _called(beginnings)
-        answers, refused_later = _called(under_way)
+        calls = [partial(each.begin_part, transport, signal, body) for each, body in used or [(self._workers[0], b"")]]
+        under_way, refused = _call_all(calls)
+        answers, refused_later = _call_all(under_way)
         if refusals := refused + refused_later:
             raise next((each for each in refusals if not isinstance(each, Overloaded)), refusals[0])
         return answers
 
 
-def _called(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]:
+def _call_all(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]:
     """The results of the functions that returned, and the exceptions of the others."""
     found, refusals = [], []
     for call in calls:

@@ -39,7 +39,7 @@ _log = logging.getLogger("otel_eval")
 
 _STOP_S: Final = 10.0  # for a worker to stop by itself when the front has ended
 _MARGIN_S: Final = 2.0
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to report its state
 _PART_S: Final = 30.0  # for a worker to accept a part of a request, including the write to its journal
 _HEALTHY_S: Final = 10.0  # after a worker that ran longer than this the backoff starts anew
@@ -93,10 +93,10 @@ def _serve(worker: Server, connection: Connection) -> None:
     """Answer the calls from one connection until the front closes it."""
     with connection, suppress(OSError, EOFError):
         while True:
-            connection.send(_answer(worker, *connection.recv()))
+            connection.send(_call_method(worker, *connection.recv()))
 
 
-def _answer(worker: Server, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+def _call_method(worker: Server, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
     """Call the method: (True, its result), or (False, its exception)."""
     try:
         return True, getattr(worker, method)(*arguments)
@@ -140,7 +140,7 @@ class WorkerProcess:
         """
         self._finish(self._connect(), None)
 
-    def begin(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
+    def begin_call(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
         """Begin a call of a method of the `Server`, and return a function that waits for the result.
 
         That function raises what the method raises, or `Overloaded`, too.
@@ -155,25 +155,25 @@ class WorkerProcess:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
-        with self._reaching(connection):
+        with self._communication(connection):
             connection.send((method, arguments))
         return partial(self._finish, connection, limit_s)
 
     def call(self, limit_s: float, method: str, *arguments: Any) -> Any:
-        """Call a method of the `Server` and wait for its result; raises as `begin` does."""
-        return self.begin(limit_s, method, *arguments)()
+        """Call a method of the `Server` and wait for its result; raises as `begin_call` does."""
+        return self.begin_call(limit_s, method, *arguments)()
 
     def _connect(self) -> Connection:
         ours, theirs = socket.socketpair()
         # A send or receive that takes longer fails. A timeout set by Python would make the socket non-blocking.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _LIMIT)
-        with ours, theirs, self._reaching():
+        with ours, theirs, self._communication():
             socket.send_fds(self._control, [b"c"], [theirs.fileno()])
             return Connection(ours.detach())
 
     def _finish(self, connection: Connection, limit_s: float | None) -> Any:
-        with self._reaching(connection):
+        with self._communication(connection):
             if limit_s != _PART_S and not connection.poll(limit_s):  # `_PART_S` is the socket's own limit
                 raise TimeoutError  # which is an OSError
             returned, found = connection.recv()
@@ -183,7 +183,7 @@ class WorkerProcess:
         return found
 
     @contextmanager
-    def _reaching(self, connection: Connection | None = None) -> Iterator[None]:
+    def _communication(self, connection: Connection | None = None) -> Iterator[None]:
         """A context for communication with the process: an I/O error closes the connection and is raised as `Overloaded`."""
         try:
             yield
@@ -192,7 +192,7 @@ class WorkerProcess:
                 connection.close()
             raise Overloaded(f"{self.process.name} ended or hangs; retry later") from error
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Close the control socket, so that the worker stops by itself. Safe to repeat."""
         self._control.close()
         while self._idle:
@@ -200,7 +200,7 @@ class WorkerProcess:
 
     def end(self, timeout_s: float) -> None:
         """Wait for the end of the process, and kill it if that takes longer than `timeout_s`."""
-        self.leave()
+        self.disconnect()
         self.process.join(timeout_s)
         if self.process.is_alive():
             _log.warning("%s did not stop in time and is killed", self.process.name)
@@ -227,11 +227,11 @@ class SupervisedWorker:
         self._ready: WorkerProcess | None = None  # the process while it accepts requests
         self._stopping: Final = threading.Event()
         self._backoff = Backoff(_POLICY, self._stopping)
-        self._first: Final[Future[None]] = Future()  # done when the first process accepts requests or cannot start
-        self._thread: Final = threading.Thread(target=self._keep, name=f"otel-eval-worker-{number}", daemon=True)
+        self._first_ready: Final[Future[None]] = Future()  # done when the first process accepts requests or cannot start
+        self._thread: Final = threading.Thread(target=self._supervise, name=f"otel-eval-worker-{number}", daemon=True)
         self._restarts = 0
         self._counts: Mapping[str, Any] = {}  # counters of the process, as last reported
-        self._ended: Mapping[str, Any] = {}  # summed counters of earlier processes
+        self._former_counts: Mapping[str, Any] = {}  # summed counters of earlier processes
         self.readiness = Readiness(False, "it starts")  # as last reported
 
     # ------------------------------------------------------------------ for requests
@@ -247,11 +247,11 @@ class SupervisedWorker:
         process = self._ready
         if process is None:
             raise Overloaded(f"worker {self.number} does not run now; retry later")
-        return process.begin(_PART_S, "take", transport, signal, body)
+        return process.begin_call(_PART_S, "take", transport, signal, body)
 
     # ------------------------------------------------------------------ life
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the process and keep it running, without waiting for it."""
         self._thread.start()
 
@@ -262,25 +262,25 @@ class SupervisedWorker:
             ConfigError: it cannot start.
         """
         try:
-            self._first.result()
+            self._first_ready.result()
         except Overloaded:
             raise ConfigError(f"workers: worker {self.number} ended while it started; its log lines show why") from None
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                self._live()
+                self._run_process()
             except Exception as error:  # noqa: BLE001 - it could not start; if an earlier process did, this is retried
-                if not self._first.done():
-                    self._first.set_exception(error)
+                if not self._first_ready.done():
+                    self._first_ready.set_exception(error)
                     return
                 if not self._stopping.is_set():
                     _log.warning("worker %d cannot start: %s", self.number, error)
             if not self._stopping.is_set():
-                self._clear_up(time.monotonic() - began)
+                self._prepare_restart(time.monotonic() - began)
 
-    def _live(self) -> None:
+    def _run_process(self) -> None:
         """Start a process, and poll its state until it ends."""
         config = self._config
         process = self._process = WorkerProcess(self.number, config, self._instance, self._prepare)
@@ -288,22 +288,22 @@ class SupervisedWorker:
             return process.end(_ANSWER_S)
         process.await_ready()
         self._ready = process
-        self._look(process)
-        if not self._first.done():
-            self._first.set_result(None)
+        self._poll_state(process)
+        if not self._first_ready.done():
+            self._first_ready.set_result(None)
         if self._config is not config:
             self.reload(self._config)
-        while not wait([process.process.sentinel], _LOOK_S) and not self._stopping.is_set():
-            self._look(process)
+        while not wait([process.process.sentinel], _POLL_S) and not self._stopping.is_set():
+            self._poll_state(process)
         return None
 
-    def _look(self, process: WorkerProcess) -> None:
+    def _poll_state(self, process: WorkerProcess) -> None:
         try:
-            self._counts, self.readiness = process.call(_ANSWER_S, "look")
+            self._counts, self.readiness = process.call(_ANSWER_S, "state")
         except Exception as error:  # noqa: BLE001 - the process may be ending or hang
             self.readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
 
-    def _clear_up(self, lived_s: float) -> None:
+    def _prepare_restart(self, lived_s: float) -> None:
         process, self._ready = self._process, None
         self.readiness = Readiness(False, "it ended and is started again")
         if process is not None:
@@ -311,7 +311,7 @@ class SupervisedWorker:
             _log.warning("worker %d ended (exit code %s) and is started again", self.number, process.process.exitcode)
         # Counters of the service must not decrease when a process ends.
         counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
-        self._ended, self._counts = total_counts([self._ended, counted]), {}
+        self._former_counts, self._counts = total_counts([self._former_counts, counted]), {}
         if lived_s > _HEALTHY_S:
             self._backoff = Backoff(_POLICY, self._stopping)
         self._backoff.wait()
@@ -334,17 +334,17 @@ class SupervisedWorker:
         if process is not None:
             try:
                 self.finished = process.call(timeout_s + _ANSWER_S, "stop", timeout_s)
-                self._look(process)
+                self._poll_state(process)
             except Exception as error:  # noqa: BLE001 - the process is killed in any case
                 _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
         if self._process is not None:
             self._process.end(_ANSWER_S)
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Let the process stop by itself, without waiting."""
         self._stopping.set()
         if self._process is not None:
-            self._process.leave()
+            self._process.disconnect()
 
     # ------------------------------------------------------------------ for the operator
 
@@ -362,4 +362,4 @@ class SupervisedWorker:
         label = {"worker": str(self.number)}
         own = {named_count("workers.up", label): int(self._ready is not None)}
         own[named_count("workers.restarts", label)] = self._restarts
-        return total_counts([self._ended, self._counts]) | own
+        return total_counts([self._former_counts, self._counts]) | own

@@ -86,7 +86,7 @@ RETRY_S: Final = 1
 RETRY_INFO: Final = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=RETRY_S))
 
 
-_GROWTH: Final = 4
+_MEMORY_FACTOR: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class ReceiverLimits:
     @property
     def most_bytes(self) -> int:
         """The memory that one request may take: that of ordinary spans in a body of the maximum size."""
-        return max(self.max_inflight_bytes, _GROWTH * self.max_body_bytes)
+        return max(self.max_inflight_bytes, _MEMORY_FACTOR * self.max_body_bytes)
 
 
 class InternalError(Exception):
@@ -241,7 +241,7 @@ class ExportHandler:
             self._reserve(signal, encoding, body, reservation)
             try:
                 request = rewrite(signal, load_json(body)) if encoding is Encoding.JSON else Rewritten(body)
-                return self._hand_over(transport, signal, request)
+                return self._process(transport, signal, request)
             except (InputError, Overloaded, RequestTooLarge):
                 raise
             except Exception as error:  # noqa: BLE001 - a defect here must not lose data
@@ -256,7 +256,7 @@ class ExportHandler:
         """
         raise NotImplementedError
 
-    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         """Pass the request on, and return the response; raises as `take` does."""
         raise NotImplementedError
 
@@ -271,24 +271,24 @@ class DecodingHandler(ExportHandler):
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
         """Reserve the memory that decoding and evaluating the request will take, before it is decoded."""
         most = self.limits.most_bytes
-        weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
-        if weight > most:
+        size = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
+        if size > most:
             raise RequestTooLarge(
                 f"so many parts are in it that reading it would take more than {most} bytes of memory, which is the limit "
                 "here (receivers.otlp.max_inflight_size); send less at once"
             )
         # Parsing JSON takes more memory than evaluating its spans, which happens later.
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
-        reservation.grow(weight + content_size(body) if is_evaluated else weight)
+        reservation.grow(size + content_size(body) if is_evaluated else size)
 
-    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         if signal is Signal.METRICS:
             return self._take_metrics(transport, request.body)
         batch = read_request(RawRequest(signal, request.body), self.limits.max_attributes)
         batch.reject(request.why, request.rejected)
         # Items with unusable ids are forwarded, too: then the response warns of them but does not count them as rejected.
-        lost = request.rejected if self._consumer.forwards else batch.rejected
-        return self._acknowledge(transport, signal, batch, lost)
+        rejected = request.rejected if self._consumer.forwards else batch.rejected
+        return self._acknowledge(transport, signal, batch, rejected)
 
     def _take_metrics(self, transport: str, body: bytes) -> ExportResponse:
         """Accept metrics, so that an agent that sends them logs no errors, and discard them unless they are forwarded."""
@@ -300,7 +300,7 @@ class DecodingHandler(ExportHandler):
             self.count(transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.ACCEPTED)
 
-    def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, lost: int) -> ExportResponse:
+    def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, rejected: int) -> ExportResponse:
         is_traces = signal is Signal.TRACES
         kind, items = ("spans", batch.spans) if is_traces else ("logs", batch.logs)
         take = self._consumer.spans if is_traces else self._consumer.logs
@@ -312,12 +312,12 @@ class DecodingHandler(ExportHandler):
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": batch.rejected, f"own_{kind}": batch.own}
         self.count(transport, ignored_logs=batch.ignored, **amounts)
-        return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, lost), lost)
+        return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, rejected), rejected)
 
 
-def _warning(batch: SpanBatch, lost: int) -> str:
-    fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
-    return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
+def _warning(batch: SpanBatch, rejected: int) -> str:
+    outcome = "rejected" if rejected == batch.rejected else "rejected or passed on without being evaluated"
+    return f"{batch.rejected} {outcome}, the first: {batch.why}" if batch.rejected else ""
 
 
 def serialized(encoding: Encoding, message: Any) -> bytes:

@@ -72,7 +72,7 @@ def _hide_metadata(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Invalid encoding on")
 
 
-class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
+class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
     """Refuses calls without a valid token before their message is read. Health checks need no token."""
 
     def __init__(self, handler: ExportHandler) -> None:
@@ -111,8 +111,8 @@ class OtlpGrpcServer:
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         rss = RssMonitor(limits.max_inflight_bytes)
         self._deadlines = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, rss)
-        guards = [_Guard(handler)] if handler.tokens else []
-        self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
+        interceptors = [_TokenInterceptor(handler)] if handler.tokens else []
+        self._server = grpc.server(self._pool, interceptors=interceptors, options=_options(limits))
         for signal, service in _SERVICES.items():
             # As a stream, so that this code waits for the message, with a deadline: grpcio itself waits forever.
             export = grpc.stream_unary_rpc_method_handler(self._export(signal))
@@ -122,14 +122,14 @@ class OtlpGrpcServer:
 
     def _export(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
         def export(messages: Iterator[bytes], context: Any) -> bytes:
-            with self._deadlines.with_(context.cancel):
+            with self._deadlines.limit(context.cancel):
                 body = next(messages, None)
             if body is None:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
                 raise AssertionError("abort raises")
             with self._working:
                 answer = self._handler.answer(
-                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda reservation: self._unpacked(body, reservation)
+                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda reservation: self._decompressed(body, reservation)
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
@@ -137,7 +137,7 @@ class OtlpGrpcServer:
 
         return export
 
-    def _unpacked(self, body: bytes, reservation: Reservation) -> bytes:
+    def _decompressed(self, body: bytes, reservation: Reservation) -> bytes:
         coding = _compression_of(body)
         return decompress(coding, body, self._handler.limits.max_body_bytes, reservation) if coding else body
 
@@ -240,7 +240,7 @@ class Deadlines:
         self._thread = threading.Thread(target=self._watch, name="otel-eval-deadlines", daemon=True)
 
     @contextmanager
-    def with_(self, end: Callable[[], object]) -> Iterator[None]:
+    def limit(self, end: Callable[[], object]) -> Iterator[None]:
         """A context with a deadline: after it `end` is called from another thread."""
         number = next(self._numbers)
         with self._lock:

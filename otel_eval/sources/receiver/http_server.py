@@ -25,7 +25,7 @@ _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
-_GRACES: Final = 6  # a minimum pace is required after this fraction (a sixth) of the time for a body
+_GRACE_PARTS: Final = 6  # a minimum pace is required after this fraction (a sixth) of the time for a body
 _HANDSHAKE_S: Final = 10.0
 _PLAIN: Final = ("", "identity", "none")
 
@@ -67,7 +67,7 @@ class _OtlpHandler(ConnectionHandler):
             return self._refuse(encoding, handler.refused("http", error))
         self.unread = True
         limit_s = handler.limits.request_s
-        self.timed.go_on(limit_s, limit_s / _GRACES)
+        self.timed.set_deadline(limit_s, limit_s / _GRACE_PARTS)
         answer = handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
         if answer.status is ExportStatus.ACCEPTED:
             return self.reply(HTTPStatus.OK, _NAMES[encoding], answer.body(signal, encoding))
@@ -77,15 +77,15 @@ class _OtlpHandler(ConnectionHandler):
         self.wait_for_client()
         try:
             if self.headers.get("Expect", "").lower() == "100-continue" and self.request_version == "HTTP/1.1":
-                self._ask_for_body()
+                self._send_continue()
             body = read(reservation.grow)
         finally:
-            self.server.works()
+            self.server.mark_working()
         self.unread = False
         coding = self._coding()
         return body if coding in _PLAIN else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
 
-    def _ask_for_body(self) -> None:
+    def _send_continue(self) -> None:
         """Send `100 Continue`. The body of a request that is refused before this is not sent."""
         self.send_response_only(HTTPStatus.CONTINUE)
         self.end_headers()
@@ -135,7 +135,7 @@ class OtlpHttpServer(ConnectionServer):
         if self.certificates is None:
             return request
         began = time.monotonic()
-        self.waits(lambda: began)
+        self.mark_waiting(lambda: began)
         try:
             request.settimeout(_HANDSHAKE_S)
             context = self.certificates.current().context

@@ -35,14 +35,14 @@ class Reservation:
         Raises:
             Overloaded: they are not available, and another request holds some.
         """
-        self._limiter._more(self._held, size)
+        self._limiter._grow(self._held, size)
         self._held += size
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._limiter._leave(self._held)
+        self._limiter._release(self._held)
 
 
 class MemoryLimiter:
@@ -73,13 +73,13 @@ class MemoryLimiter:
             self._requests += 1
         return Reservation(self, size)
 
-    def _more(self, held: int, size: int) -> None:
+    def _grow(self, held: int, size: int) -> None:
         with self._changed:
             if self._bytes > held and self._bytes + size > self._limit:
                 raise Overloaded("too many bytes in flight")
             self._bytes += size
 
-    def _leave(self, held: int) -> None:
+    def _release(self, held: int) -> None:
         with self._changed:
             self._bytes -= held
             self._requests -= 1
@@ -183,7 +183,7 @@ def tune_gc() -> None:
 _LOOK_S: Final = 1.0
 _QUIET_S: Final = 2.0  # without a request, after which the load counts as over
 _BUSY_S: Final = 60.0  # between two trims while requests never stop
-_WORTH: Final = 8 * 2**20  # bytes, the least that is worth a trim
+_LEAST_BYTES: Final = 8 * 2**20  # bytes, the least that is worth a trim
 
 
 class IdleMemory:
@@ -214,7 +214,7 @@ class IdleMemory:
         self._clock, self._size, self._trim = clock, size, trim
         self._looked = self._trimmed = self._since = clock()
         self._seen = 0
-        self._most_held, self._size_then = 0, size()
+        self._most_held, self._trimmed_size = 0, size()
 
     def look(self) -> None:
         """Return freed memory to the system if it is enough to matter. To be called often; it checks once a second."""
@@ -227,7 +227,7 @@ class IdleMemory:
         held = self._held()
         self._most_held = max(self._most_held, held)
         over = now - self._since >= _QUIET_S or now - self._trimmed >= _BUSY_S
-        if over and (self._most_held - held >= _WORTH or self._size() - self._size_then >= _WORTH):
+        if over and (self._most_held - held >= _LEAST_BYTES or self._size() - self._trimmed_size >= _LEAST_BYTES):
             self._compact()
             self._trim()
-            self._trimmed, self._most_held, self._size_then = now, held, self._size()
+            self._trimmed, self._most_held, self._trimmed_size = now, held, self._size()

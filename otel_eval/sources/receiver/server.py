@@ -90,7 +90,7 @@ class OtlpServer:
         self._started = True
         return Bound(**bound)
 
-    def fit(self, limit: int | None) -> None:
+    def limit_connections(self, limit: int | None) -> None:
         """Limit connections to what the limit of open files allows (None: no limit). To be called before `start`."""
         # Over HTTP a connection with TLS has two descriptors: its own, by which it can be shut down, and the wrapped duplicate.
         per_http, limits = 2 if "http" in self._certificates else 1, self._handler.limits
@@ -108,19 +108,19 @@ class OtlpServer:
 
     def _bind(self, protocol: str, address: str) -> str:
         """Bind the address, and return it with the bound port."""
-        host, port = _parsed(address)
+        host, port = _split_address(address)
         try:
             port = self._bind_grpc(host, port) if protocol == "grpc" else self._bind_http(host, port)
         except (OSError, RuntimeError) as error:
             raise ConfigError(_complaint(protocol, address, _reason(error))) from None
         if protocol not in self._opened and not _is_loopback(host):  # clients beyond this machine can connect
             _log.warning(_complaint(protocol, address, _READABLE if self._handler.tokens else _EXPOSED))
-        return _written(host, port)
+        return _join_address(host, port)
 
     def _bind_grpc(self, host: str, port: int) -> int:
         _probe(host, port)  # grpcio itself would write the problem to stderr
         server = OtlpGrpcServer(self._handler, self._open("grpc"), self._ready)
-        port = server.bind(_written(host, port))
+        port = server.bind(_join_address(host, port))
         self._grpc = server
         return port
 
@@ -156,7 +156,7 @@ class OtlpServer:
         """Do nothing: requests were acknowledged when they were accepted."""
 
 
-def _parsed(address: str) -> tuple[str, int]:
+def _split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -168,7 +168,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _written(host: str, port: int) -> str:
+def _join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_eval.app.wiring import MOST_HUNG, guarded
+from otel_eval.app.wiring import MOST_TIMEOUTS, guarded
 from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Scored
@@ -66,7 +66,7 @@ def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event)
     outcomes = [limited(RUN) for _ in range(6)]
     kinds = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
     assert kinds == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
-    assert tally.get("scorers.hung", scorer="own") == MOST_HUNG
+    assert tally.get("scorers.hung", scorer="own") == MOST_TIMEOUTS
 
 
 def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threading.Event) -> None:
