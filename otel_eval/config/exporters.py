@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from otel_eval.config.receivers import Address, KafkaClient
 from otel_eval.config.units import Count, Distinct, Seconds, Size, Some, Target, TlsFiles, Whole, tls_without_https
-from otel_eval.config.validation import LIST, MAPPING, Shape, joined, twice
+from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, joined
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
@@ -22,7 +22,7 @@ ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
 _OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
 _HEADER_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 Signals = Distinct[Literal["logs", "metrics", "spans"]]
-Passed = Distinct[Literal["traces", "logs", "metrics"]]
+ForwardedSignals = Distinct[Literal["traces", "logs", "metrics"]]
 
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
@@ -97,7 +97,7 @@ class JsonlExporter(Shape):
 class ForwardExporter(OtlpEndpoint):
     """Forwards everything that `otel-eval serve` receives, unchanged except for the scores on the runs' own spans."""
 
-    signals: Passed = ("traces", "logs", "metrics")
+    signals: ForwardedSignals = ("traces", "logs", "metrics")
     """Which signals are forwarded."""
     compression: Literal["none", "gzip"] = "none"
     """How requests are compressed."""
@@ -179,13 +179,13 @@ class KafkaExporter(KafkaClient):
     """How long one batch may take to be acknowledged by all replicas."""
 
 
-def _form(given: Any) -> str:
+def _list_or_mapping(given: Any) -> str:
     return LIST if isinstance(given, list | tuple) else MAPPING
 
 
 # A union without a discriminator would report the problems of both forms for one mistake.
 _ListOfOtlp = Annotated[Some[OtlpExporter], Tag(LIST)]
-OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_form)]
+OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_list_or_mapping)]
 """One endpoint, or a list of them."""
 
 
@@ -252,7 +252,7 @@ class Exporters(Shape):
 
     def contradictions(self) -> Iterator[str]:
         """OTLP endpoints with the same name, and invalid options of exporters of packages."""
-        yield from twice("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
+        yield from duplicates("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
         for name, options in self.of_packages.items():
             if options is not None and not isinstance(options, Mapping):
                 yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"

@@ -53,25 +53,25 @@ def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None)
     unset: dict[str, str] = {}
     expanded = expand(given, os.environ, unset, always_text=_TEXT)
     if folder is not None and "evaluations" in expanded:
-        expanded = {**expanded, "evaluations": _beside(folder, expanded["evaluations"])}
+        expanded = {**expanded, "evaluations": _with_full_paths(folder, expanded["evaluations"])}
     problems = [*unset.values()]
-    blamed = tuple(path + end for path in unset for end in ":.[")
+    reported = tuple(path + end for path in unset for end in ":.[")
     try:
         config = EvalConfig.model_validate(expanded)
     except ValidationError as error:
-        problems += [line for line in lines_of(error) if not line.startswith(blamed)]
+        problems += [line for line in lines_of(error) if not line.startswith(reported)]
     if problems:
         raise ConfigError(*problems, where=where)
     return config
 
 
-def _beside(folder: Path, value: Any) -> Any:
+def _with_full_paths(folder: Path, value: Any) -> Any:
     """The value with full paths of files of references, which are relative to the folder of the configuration file."""
     if isinstance(value, list):
-        return [_beside(folder, each) for each in value]
+        return [_with_full_paths(folder, each) for each in value]
     if not isinstance(value, Mapping):
         return value
-    found = {key: _beside(folder, each) for key, each in value.items()}
+    found = {key: _with_full_paths(folder, each) for key, each in value.items()}
     if "key" in found and is_file(found.get("dataset")):
         found["dataset"] = str(folder / found["dataset"])
     return found
@@ -188,7 +188,7 @@ def parse(text: str, *, where: str) -> Any:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise ConfigError(_explain(error, text, where)) from None
+        raise ConfigError(_yaml_problem(error, text, where)) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}; check the numbers and the nesting") from None
 
@@ -274,7 +274,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:str", _text)
 
 
-def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
+def _yaml_problem(error: yaml.YAMLError, text: str, where: str) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     if mark is None:

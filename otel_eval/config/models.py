@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
 from otel_eval.config.units import Count, Plain, Seconds, Share, Some, TlsFiles, Variable, Whole, tls_without_https, url_of
-from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, twice
+from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, form_of
 from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
@@ -47,14 +47,14 @@ def scorer_of(spec: Any) -> Scorer:
     return checked_scorer(spec) if isinstance(spec, Scorer) and not isinstance(spec, type) else create_scorer(spec)
 
 
-def _usable(spec: Any) -> Any:
+def _buildable(spec: Any) -> Any:
     scorer_of(spec)
     return spec
 
 
 ScorerSpec = Annotated[
     Any,
-    AfterValidator(_usable),
+    AfterValidator(_buildable),
     WithJsonSchema(
         {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}, "name": {"type": "string"}}}
     ),
@@ -75,12 +75,12 @@ class Evaluation(Shape):
 
     def contradictions(self) -> Iterable[str]:
         """Scorers with the same name."""
-        return twice("scorers", [scorer.name for scorer in self.build()], "give one of them another name")
+        return duplicates("scorers", [scorer.name for scorer in self.build()], "give one of them another name")
 
     # The last validator wraps the others.
     @model_validator(mode="wrap")
     @classmethod
-    def _alone(cls, given: Any, handler: Any) -> Any:
+    def _with_any_judge_name(cls, given: Any, handler: Any) -> Any:
         with any_judge_name():  # names of judges are resolved in the whole configuration
             return handler(given)
 
@@ -121,7 +121,7 @@ ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Disc
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 
-_OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
+_RESERVED: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
 
 
 def _url(text: str) -> str:
@@ -133,9 +133,9 @@ def _url(text: str) -> str:
 
 
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    ours = sorted(_OURS & given.keys())
-    if ours:
-        raise ValueError(f"{ours[0]}: is set by otel-eval; leave it out")
+    reserved = sorted(_RESERVED & given.keys())
+    if reserved:
+        raise ValueError(f"{reserved[0]}: is set by otel-eval; leave it out")
     unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
     if unsendable is not None:
         raise ValueError(f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of these")
@@ -271,18 +271,18 @@ class EvalConfig(Shape):
                     scorer_of(spec)  # an evaluation that was given as an object may name unknown judges
                 except ConfigError as error:
                     yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
-        yield from twice("evaluations", [each.name for each in self.evaluations], "rename one of them")
+        yield from duplicates("evaluations", [each.name for each in self.evaluations], "rename one of them")
 
     @model_validator(mode="wrap")
     @classmethod
-    def _judged_by_name(cls, given: Any, handler: Any) -> Any:
+    def _with_judge_names(cls, given: Any, handler: Any) -> Any:
         """Make the names of judges known while scorers are validated, which happens before this object exists."""
         if not isinstance(given, Mapping):
             return handler(given)
         judges = given.get("judges")
-        with named_judges(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
+        with named_judges(dict.fromkeys(judges, _placeholder_judge) if isinstance(judges, Mapping) else {}):
             return handler(given)
 
 
-async def _not_yet(prompt: str) -> str:
+async def _placeholder_judge(prompt: str) -> str:
     raise NotImplementedError  # never called: no judge is called while a configuration is validated

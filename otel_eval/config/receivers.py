@@ -81,15 +81,15 @@ class GrpcServer(HttpServer):
 
 
 # `grpc:` without a value is null in YAML.
-_NAMED: Final = BeforeValidator(lambda given: {} if given is None else given)
+_NULL_AS_DEFAULTS: Final = BeforeValidator(lambda given: {} if given is None else given)
 
 
 class Protocols(Shape):
     """The protocols that are served: those that are named."""
 
-    grpc: Annotated[GrpcServer | None, _NAMED] = None
+    grpc: Annotated[GrpcServer | None, _NULL_AS_DEFAULTS] = None
     """OTLP over gRPC; `grpc:` alone takes the defaults."""
-    http: Annotated[HttpServer | None, _NAMED] = None
+    http: Annotated[HttpServer | None, _NULL_AS_DEFAULTS] = None
     """OTLP over HTTP; `http:` alone takes the defaults."""
 
     def contradictions(self) -> Iterator[str]:

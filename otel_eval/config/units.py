@@ -31,7 +31,7 @@ def seconds_of(value: Any) -> float:
     >>> seconds_of("250ms"), seconds_of("5m"), seconds_of(2)
     (0.25, 300.0, 2.0)
     """
-    seconds = _plain(value, _SECONDS)
+    seconds = _quantity_of(value, _SECONDS)
     if seconds is None or not 0 <= seconds <= _LONGEST_S:
         raise ValueError(f"{redacted_repr(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
     return seconds
@@ -46,7 +46,7 @@ def bytes_of(value: Any) -> int:
     >>> bytes_of("64KB"), bytes_of("512MiB"), bytes_of(10)
     (64000, 536870912, 10)
     """
-    size = _plain(value, _BYTES)
+    size = _quantity_of(value, _BYTES)
     if size is None or not 1 <= size <= _LARGEST or size != int(size):
         raise ValueError(f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
     return int(size)
@@ -91,7 +91,7 @@ def _text_or_number(value: Any) -> str | bool | int | float:
     return value
 
 
-def _plain(value: Any, units: Mapping[str, float]) -> float | None:
+def _quantity_of(value: Any, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and one of the units; None if the value is neither."""
     if isinstance(value, str):
         found = _QUANTITY.fullmatch(value.strip())

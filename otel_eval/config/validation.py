@@ -67,13 +67,13 @@ class Shape(BaseModel):
         known = dict.fromkeys(cls.known_keys(), False) | {name: each.is_required() for name, each in cls.model_fields.items()}
         problems += wrong_keys(present, known)
         try:
-            made = handler({key: value for key, value in present.items() if key in known})
-            problems += () if problems else made.contradictions()
+            built = handler({key: value for key, value in present.items() if key in known})
+            problems += () if problems else built.contradictions()
         except ValidationError as error:
             problems += lines_of(error)
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
-        return made
+        return built
 
     @classmethod
     def _present(cls, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _path(location: tuple[Any, ...]) -> str:
     return text
 
 
-def twice(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
+def duplicates(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
     """A problem for each name that is used more than once."""
     for name, count in Counter(each for each in names if isinstance(each, str)).items():
         if count > 1:
