@@ -354,7 +354,7 @@ class Pipeline:
             self._evaluated(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """The traces that are open, closed or being evaluated; every report on the others was emitted."""
+        """Those of the traces that are open, due or being evaluated; every report on the others was emitted."""
         with self._lock:
             found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
         if len(found) < len(set(trace_ids)):

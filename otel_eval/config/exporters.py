@@ -31,7 +31,7 @@ def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
 
 
 class ExportEndpoint(Shape):
-    """A server that the configuration names, and how it is asked."""
+    """A server that the configuration names, and how requests are sent to it."""
 
     endpoint: Target
     """http:// or https:// URL."""
