@@ -121,7 +121,7 @@ class ReceiverLimits:
 
     @property
     def most_bytes(self) -> int:
-        """The memory that one request may take: that of ordinary spans in a body of the maximum size."""
+        """The memory that one request may take: at least what ordinary spans in a body of the maximum size take."""
         return max(self.max_inflight_bytes, _MEMORY_FACTOR * self.max_body_bytes)
 
 
