@@ -1,6 +1,6 @@
-"""Explains why scores are missing: counts of what was not evaluated, and one warning per process if nothing was.
+"""Explains why scores are missing: counts what was not evaluated, and logs one warning per process if nothing was evaluated.
 
-Results are counted by scorer, outcome and error type, with one log line a minute for each scorer that fails.
+Results are counted by scorer, outcome and error type; a scorer that fails is logged once a minute.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Found = Sequence[tuple[Trajectory, Sequence[ScorerSet]]]
 CHECK_AFTER_S: Final = 60.0
 _END_IT: Final = "a run is evaluated when its own span has ended"
 _LONGEST_SCOPE: Final = 200
-_NAMED: Final = 5  # scopes, services and the like that one line names
+_MOST_NAMED: Final = 5  # scopes, services and the like in one log line
 _MOST_SCOPES: Final = 100
-_MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anything
+_MOST_ERRORS: Final = 100  # error types: user-defined scorers may raise anything
 _FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
 # What to look at when a judge gave no score, by error type; docs/how-to/judges.md explains each.
 _JUDGE_REMEDIES: Final = {
@@ -47,15 +47,16 @@ _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_V
 
 
 class Coverage:
-    """What was found in the traces that were evaluated, and what came of it. May be called from any thread.
+    """Counts runs and results of evaluated traces. May be called from any thread.
 
     Args:
-        live: whether the traces have no end, so that names in policies are reported as soon as they are suspicious.
+        evaluations: the evaluations in use.
+        live: whether traces arrive without an end, so that suspicious names in policies are reported at once.
 
     Attributes:
         runs, matched: agent runs that were found, and those of them that at least one evaluation matched.
         traces_without_run, unended: traces without a run, and those of them with a span that never ended.
-        evaluations: those that are used now.
+        evaluations: the evaluations in use.
     """
 
     def __init__(self, evaluations: Sequence[ScorerSet] = (), *, live: bool) -> None:
@@ -65,20 +66,20 @@ class Coverage:
         renew_after_fork(self)
         self.runs = self.matched = self.traces_without_run = self.unended = 0
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
-        self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
-        self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
+        self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
+        self._unmatched: Final[Counter[str]] = Counter()  # runs that no evaluation matched, by service, agent and span name
         self._results: Final[Counter[tuple[str, str, str]]] = Counter()  # by scorer, outcome and error type
         self._skipped: Final[Counter[str]] = Counter()  # by reason
         self._errors: Final = BoundedNames(_MOST_ERRORS)
         self._pending = 0
 
     def use(self, evaluations: Sequence[ScorerSet]) -> None:
-        """These are used from now on."""
+        """Replace the evaluations in use."""
         self.evaluations = evaluations
         self._tool_names = ToolNameCheck({each.name: each.scorers for each in evaluations}, live=self._live)
 
     def observe(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
-        """A trace was evaluated; returns those of its runs that are new."""
+        """Count the runs of an evaluated trace, and return the new ones."""
         if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
             self.without_run(trace)
         last = trace.last_evaluations
@@ -92,7 +93,7 @@ class Coverage:
         return [run for run, _ in new]
 
     def tool_name_warnings(self) -> list[str]:
-        """At the end: names of tools in policies that no run called, if they are required or may be misspelt."""
+        """Warnings, at the end, of tools in policies that no run called, if they are required or their names may be misspelt."""
         return self._tool_names.finish()
 
     def _count(self, run: Trajectory, matched: bool) -> None:
@@ -104,7 +105,7 @@ class Coverage:
                 self._unmatched[called] += 1
 
     def without_run(self, trace: ClosedTrace) -> None:
-        """No run was found in a trace."""
+        """Count a trace without a run."""
         scopes = Counter([_printable(frame[2].scope_name) for frame in trace.frames.values()])
         with self._lock:
             self.traces_without_run += 1
@@ -113,7 +114,7 @@ class Coverage:
                 self._spans_of[self._scopes.name(scope)] += spans
 
     def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
-        """Count the report's results; the failed ones with their scorers, error types and how many there are of these."""
+        """Count the results of a report, and return the failed ones: scorer, outcome, error type, and how often both occurred."""
         failed = []
         with self._lock:
             self._pending += len(report.pending)
@@ -147,7 +148,7 @@ class Coverage:
         return Counter(unknown).most_common()
 
     def counts(self) -> dict[str, int]:
-        """Runs, what was not evaluated, and results by scorer and outcome, as `name{label=value,…}`."""
+        """The counters of runs, of what was not evaluated, and of results by scorer and outcome, as `name{label=value,…}`."""
         with self._lock:
             unmatched = self.runs - self.matched
             found = {"runs": self.runs, "runs_unmatched": unmatched, "traces_without_run": self.traces_without_run}
@@ -159,7 +160,7 @@ class Coverage:
         return found | {named_count("results.skipped", {"reason": reason}): count for reason, count in skipped}
 
     def why_nothing(self) -> str:
-        """Why no run was evaluated, as far as the traces show it; "" if a scorer was called for one."""
+        """Why no run was evaluated, as far as known; "" if one matched and no result was skipped for missing evidence."""
         if not self.runs:
             return self.no_run()
         if not self.matched:
@@ -168,40 +169,40 @@ class Coverage:
         return f"every scorer was skipped ({', '.join(f'{reason} {count}' for reason, count in unknown)})" if unknown else ""
 
     def no_run(self) -> str:
-        """How many spans of which scopes are in traces without a run."""
+        """A text with the number of spans in traces without a run, by scope."""
         with self._lock:
             scopes = self._spans_of.most_common()
-        named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_NAMED])
-        more = f" and {len(scopes) - _NAMED} more" if len(scopes) > _NAMED else ""
+        named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_MOST_NAMED])
+        more = f" and {len(scopes) - _MOST_NAMED} more" if len(scopes) > _MOST_NAMED else ""
         spans = plural(sum(count for _, count in scopes), "span")
         return f"no agent run found in {spans}" + (f" of scopes {named}{more}" if scopes else "")
 
     def _no_match(self) -> str:
         with self._lock:
-            called, evaluations = self._unmatched.most_common(_NAMED), self.evaluations
-        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
+            called, evaluations = self._unmatched.most_common(_MOST_NAMED), self.evaluations
+        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_MOST_NAMED])
         seen = ", ".join(f"{name} ({count})" for name, count in called)
         ran, keys = plural(self.runs, "run"), "match or sample" if any(each.sample < 1 for each in evaluations) else "match"
         return f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; correct {keys} in the configuration"
 
 
 class Diagnostics(Coverage):
-    """Watches the evaluation of live traces and the results that come of it. May be called from any thread.
+    """Counts runs and results of live traces, and warns of missing spans and scores. May be called from any thread.
 
     Args:
-        counts: what all parts counted, for the warning.
-        unseen: explains why no span may have arrived, for the warning.
-        evaluations: those that are used now; none if other processes evaluate and watch that themselves: then only a lack of
-            spans is warned of.
-        one_process: every span is of this process, so that tool spans outside the run that was open are of that run.
+        counts: returns the counters of all parts, for the warning.
+        why_no_span: returns a possible reason why no span has arrived, for the warning.
+        evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the only warning is of missing
+            spans.
+        one_process: whether every span is of this process, so that a tool span outside an open run belongs to that run.
     """
 
     def __init__(
-        self, counts: Counts, unseen: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
+        self, counts: Counts, why_no_span: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
     ) -> None:
         super().__init__(evaluations, live=True)
-        self._counts, self._unseen = counts, unseen
-        self._lost: Final = LostContext() if one_process else None
+        self._counts, self._why_no_span = counts, why_no_span
+        self._lost_context: Final = LostContext() if one_process else None
         self._warnings: Final = Warnings()
         self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
         self._timer: Final = threading.Timer(CHECK_AFTER_S, _check, (weakref.ref(self),))
@@ -210,20 +211,20 @@ class Diagnostics(Coverage):
             self._timer.start()
 
     def evaluated(self, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
-        """A trace was evaluated: its runs that are new or changed, and the reports on them."""
+        """Observe an evaluated trace, its new or changed runs, and the reports on them."""
         for run in self.observe(trace, found):
-            if self._lost is not None:
-                self._lost.add(run)
+            if self._lost_context is not None:
+                self._lost_context.add(run)
         if trace.cut:
             self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
-        elif trace.reason is Completeness.OVERFLOW and self._lost is None:  # in a process its source warns of that
+        elif trace.reason is Completeness.OVERFLOW and self._lost_context is None:  # within a process the source warns of that
             self._warnings.once("full", _FULL)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
-                _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))
+                _log.debug("%s", _run_line(run, [each for each in reports if each.trajectory is run]))
 
     def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
-        """`emit` that counts results on their way out, and logs scorers that fail."""
+        """Return a function that calls `emit` after it has counted the results and logged failed scorers."""
 
         def count_and_emit(report: Report) -> None:
             for failure in self.add(report):
@@ -238,30 +239,30 @@ class Diagnostics(Coverage):
         self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s; %d so far", scorer, why, place, times)
 
     def counts(self) -> dict[str, int]:
-        """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
-        lost = {} if self._lost is None else {"context_lost_spans": self._lost.spans}
+        """The counters of `Coverage`, and in one process the number of tool spans without the context of their run."""
+        lost = {} if self._lost_context is None else {"context_lost_spans": self._lost_context.spans}
         return super().counts() | lost
 
     def check(self, when: str) -> None:
-        """Log one warning in this process if nothing was evaluated by now; `when` says by when."""
+        """Log one warning in this process if nothing has been evaluated; `when` names the time of the check in the message."""
         if self.has_results:
             return
         try:
             why = self.why_nothing() if self.runs else self._why_no_run()
         except Exception as error:  # noqa: BLE001 - a diagnosis must not harm the process
             why = f"the reason is unknown ({type(error).__name__})"
-        # Without a reason results are pending, or no run was in the sample of a judge.
+        # There is no reason if results are pending, or no run was in the sample of a judge.
         if why and _first_in_process():
             _log.warning("nothing was evaluated %s: %s", when, why)
 
     def end(self) -> None:
-        """The process or its evaluation ends: check for the last time."""
+        """Check for the last time, when the process or its evaluation ends."""
         self._timer.cancel()
         self.warn_of_names()
         self.check("before the end")
 
     def warn_of_names(self) -> None:
-        """No more runs come: log which names of tools in policies may be misspelt."""
+        """Log which names of tools in policies may be misspelt, after the last run."""
         for warning in self.tool_name_warnings():
             _log.warning("%s", warning)
 
@@ -269,7 +270,7 @@ class Diagnostics(Coverage):
         counts, traces, unended = self._counts(), self.traces_without_run, self.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
-            return "" if _has_forked else f"no span arrived; {self._unseen()}"
+            return "" if _has_forked else f"no span arrived; {self._why_no_span()}"
         if not self.evaluations:
             return ""
         oldest_s = counts.get("oldest_trace_s", 0)
@@ -289,7 +290,7 @@ def failure_text(error: str, details: Mapping[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """The name of a scope as metrics and pages show it: senders choose it."""
+    """The name of a scope without control characters, for metrics and pages: senders choose it."""
     return text if text.isprintable() else "".join([each if each.isprintable() else "?" for each in text[:_LONGEST_SCOPE]])
 
 
@@ -301,8 +302,8 @@ def _conditions(evaluation: ScorerSet) -> str:
     return ", ".join(found) + (f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else "")
 
 
-def _line(run: Trajectory, reports: Sequence[Report]) -> str:
-    """One run for the log: what it is called, and how its results came out; no content."""
+def _run_line(run: Trajectory, reports: Sequence[Report]) -> str:
+    """A run as a log line: its names and the number of results by outcome, without content."""
     outcomes = Counter([outcome_of(result) for report in reports for result in report.results])
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
@@ -313,8 +314,8 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
 
 # ---------------------------------------------------------------------- once per process, after a minute
 
-_warned_in = 0  # the process that has logged the warning
-_has_forked = False  # a server that forks workers serves nothing itself
+_warned_in = 0  # the id of the process that has logged the warning
+_has_forked = False  # whether others get the spans: a server that forks workers serves no requests itself
 
 
 def _first_in_process() -> bool:
@@ -329,7 +330,7 @@ def _check(watched: weakref.ref[Diagnostics]) -> None:
 
 
 def expect_no_spans() -> None:
-    """No span may arrive in this process because others get them: it forked workers, or is one of several."""
+    """Do not warn of missing spans in this process: it forked workers or is one of several, and others may get all spans."""
     global _has_forked
     _has_forked = True
 
@@ -339,7 +340,7 @@ if hasattr(os, "register_at_fork"):
 
 
 _REMEMBERED: Final = 256  # runs and tool spans whose times are compared
-_LOST: Final = (
+_CONTEXT_LOST: Final = (
     "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
     "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far"
 )
@@ -348,35 +349,35 @@ _LOST: Final = (
 class LostContext:
     """Finds tool spans that are roots of their own traces although they started while a run was open.
 
-    A thread that is started without the run's context begins a new trace. In a process such a trace holds a tool call at
-    its top and nothing around it, and it lies within the time of the run that made the call.
+    A thread that is started without the run's context begins a new trace. Within one process such a trace has a tool span as its
+    root, and lies within the time of the run that made the call.
 
     Attributes:
-        spans: how many were found.
+        spans: the number of such tool spans.
     """
 
     def __init__(self) -> None:
         self.spans = 0
         self._warnings: Final = Warnings()
-        self._alone: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start, number of calls
-        self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start, end
+        self._root_tool_spans: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start in ns, number of calls
+        self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start and end in ns
 
     def add(self, run: Trajectory) -> None:
-        """A run was found. Called for one run at a time."""
+        """Compare a run with earlier ones. Called for one run at a time."""
         if run.start_ns is None or run.end_ns is None:
             return
         if any(call.span_id == run.span_id for call in run.calls):
             if any(first <= run.start_ns <= last for first, last in self._runs):
                 self._report(len(run.calls))
             else:
-                self._alone.append((run.start_ns, len(run.calls)))
+                self._root_tool_spans.append((run.start_ns, len(run.calls)))
             return
         self._runs.append((run.start_ns, run.end_ns))
-        within = [each for each in self._alone if run.start_ns <= each[0] <= run.end_ns]
+        within = [each for each in self._root_tool_spans if run.start_ns <= each[0] <= run.end_ns]
         if within:
-            self._alone = deque([each for each in self._alone if each not in within], maxlen=_REMEMBERED)
+            self._root_tool_spans = deque([each for each in self._root_tool_spans if each not in within], maxlen=_REMEMBERED)
             self._report(sum(calls for _, calls in within))
 
     def _report(self, spans: int) -> None:
         self.spans += spans
-        self._warnings.say("context", _LOST, spans, self.spans)
+        self._warnings.say("context", _CONTEXT_LOST, spans, self.spans)

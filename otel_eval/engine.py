@@ -1,4 +1,4 @@
-"""Evaluate closed traces: which evaluations apply to which run, the results of their scorers, and their revision.
+"""Evaluates closed traces: which evaluations apply to which run, the results of their scorers, and their revision.
 
 The same closed trace gives the same reports.
 """
@@ -47,32 +47,32 @@ from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import CUT, Run
 
 _PENDING: Final = Skipped("pending")
-_UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
+_MAY_BE_JOINED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SCORER_STEPS: Final = 20
-_ITEM_STEPS: Final = 2  # of a call or a span that a scorer looks at; what compares them with one another has limits of its own
+_ITEM_STEPS: Final = 2  # for each call or span; scorers that compare calls with one another count further steps themselves
 _new_result: Final = constructor(Result)
 _new_report: Final = constructor(Report)
 _with_completeness: Final = copier(Trajectory, "completeness")
 
 _Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
-"""The exported attributes of a run, the spans known of its trace, who evaluates it and when."""
+"""The exported attributes of a run, the evidence of its trace, and the stamp: evaluator and time."""
 
 
 RunObserver = Callable[[Trajectory, Sequence[ScorerSet]], None]
-"""Takes a run and the evaluations that match it."""
+"""Called with a run and the evaluations that match it."""
 
 
 class Engine:
     """Evaluates closed traces: returns a report for each run and evaluation.
 
     Args:
-        exported: keys of attributes of runs that reports carry.
+        exported: keys of the attributes of runs that are in reports.
         records_tool_spans: globs of instrumentation scopes that record each tool call as a span.
         no_run: whether a trace without results gets a report with the reason.
 
     Attributes:
-        waits: whether reports may have results that are pending.
+        waits: whether reports may have pending results.
     """
 
     def __init__(
@@ -105,16 +105,16 @@ class Engine:
         return [(each.evaluation, tuple(each.applies.failed(trajectory, draw))) for each in self._prepared]
 
     def is_agent(self, frame: Frame) -> bool:
-        """Whether a span is an agent's; False too for one that cannot be read."""
+        """Whether a span is an agent span; False also if it cannot be decoded."""
         _, payload, resource_scope = frame
         return self.describes_agent(resource_scope.view(payload), resource_scope.scope_name)
 
     def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
-        """Whether a span, which may still be open, is an agent's."""
+        """Whether a span, which may still be open, is an agent span."""
         return self.agent_of(view, scope_name, named=False) is not None
 
     def agent_of(self, view: SpanReader, scope_name: str, *, named: bool = True) -> str | None:
-        """The name of the agent whose span this is, "" if it is not recorded or not asked for; None if it is no agent's."""
+        """The agent's name in an agent span, "" if it is not recorded or `named` is False; None if it is not an agent span."""
         scope = self.plan.reader.of_scope(scope_name)
         try:
             reading = DROPPED if scope.dropped else scope.read(view)
@@ -122,7 +122,7 @@ class Engine:
                 return None
             table = reading.table
             return table.agent_name(view.attributes(table.keys_wanted(Field.AGENT_NAME)), view.name) if named else ""
-        except Exception:  # noqa: BLE001 - where the trace is evaluated it costs that trace alone; here it would stop all
+        except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
             return None
 
     def evaluate(
@@ -132,13 +132,13 @@ class Engine:
         on_run: RunObserver | None = None,
         instead: Outcome | None = None,
     ) -> list[Report]:
-        """The reports of every run of the trace that is new, or changed since its last evaluation.
+        """The reports on every run of the trace that is new or has changed since its last evaluation.
 
         Args:
-            trace: what is evaluated.
-            stamp: who evaluates it, and when.
-            on_run: called with each of these runs and the evaluations that match it, before they are scored.
-            instead: the outcome of every scorer; no scorer is called and nothing is pending.
+            trace: the closed trace.
+            stamp: evaluator and time, for the reports.
+            on_run: called with each of these runs and the evaluations that match it, before it is scored.
+            instead: the outcome of every scorer; if it is given no scorer is called, and no result is pending.
         """
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         reports: list[Report] = []
@@ -175,14 +175,14 @@ class Engine:
         return reports
 
     def only_later(self) -> Engine:
-        """An engine with only those of the scorers that are waited for."""
+        """An engine with the asynchronous scorers only."""
         later = [replace(each, scorers=each.later) for each in self.evaluations if each.later]
         return Engine(later, self.plan.tables, self._exported, self.plan.records_tool_spans)
 
     def unbuilt(self, trace: ClosedTrace, stamp: Stamp, outcome: Outcome) -> list[Report]:
-        """Reports with one outcome for every evaluation that samples the trace, made without reading any span of it.
+        """Reports with the same outcome for every evaluation that samples the trace, made without decoding its spans.
 
-        The run is the trace's root, or else its first span; which conditions it meets is not known.
+        The root of the trace, or else its first span, stands for the run; conditions of evaluations are not checked.
         """
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
@@ -195,10 +195,10 @@ class Engine:
         return [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
-        """A report that the trace has no result and why, if it never had one and its results would be wanted."""
+        """A report on why the trace has no result; [] if it had one before, is not sampled, or such reports are disabled."""
         before = trace.last_evaluations.get(NO_RUN)
-        is_again = trace.changed is not None if before is None else trace.part is not None
-        if not self._reports_no_run or is_again or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled):
+        was_evaluated = trace.changed is not None if before is None else trace.part is not None
+        if not self._reports_no_run or was_evaluated or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled):
             return []
         revision = 0 if before is None else before.revision + 1
         trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
@@ -210,17 +210,17 @@ class Engine:
         return [each for each in self._prepared if each.applies(run, draw)]
 
     def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_PreparedEvaluation]:
-        """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
+        """The evaluations of outermost runs that reported the run before it turned out to lie inside another one."""
         if not _is_inner(run, last):
             return []
-        as_it_was = replace(run.trajectory, outermost=True)
-        return [each for each in self._matching(as_it_was, draw) if each.evaluation.match.runs == "outermost"]
+        as_outermost = replace(run.trajectory, outermost=True)
+        return [each for each in self._matching(as_outermost, draw) if each.evaluation.match.runs == "outermost"]
 
 
 def _mark_joined(run: Run, since_ns: int) -> None:
-    """Mark a run that may have begun before the evaluator took over, unless something worse is known of its evidence."""
+    """Mark a complete run, or one with a remote parent, as joined if it began before `since_ns` or its start is unknown."""
     trajectory = run.trajectory
-    if (trajectory.start_ns or 0) < since_ns and trajectory.completeness in _UNTROUBLED:
+    if (trajectory.start_ns or 0) < since_ns and trajectory.completeness in _MAY_BE_JOINED:
         run.trajectory = _with_completeness(trajectory, Completeness.JOINED)
 
 
@@ -239,16 +239,16 @@ def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
 
 
 def _attribute_keys(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
-    """The attributes that conditions and scorers look at."""
+    """The attributes that conditions and scorers read."""
     scorers = (scorer for each in evaluations for scorer in each.scorers)
     named: list[frozenset[str]] = [getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers]
     return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 
 def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int | None:
-    """The revision to score a run under; None if nothing about it changed, or it is not to be evaluated.
+    """The revision of the next report on a run; None if the run has not changed or is not to be evaluated.
 
-    Negative to put it off: -1 if it was not reported yet, -2 if its revision 0 was, and so on.
+    Negative if the evaluation is deferred: -1 if the run was not reported yet, -2 if its revision 0 was, and so on.
     """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
@@ -257,8 +257,8 @@ def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int 
         return following if is_inner else None
     if not is_inner and not _is_changed(trace, run, last):
         return None
-    is_put_off = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
-    return -following - 1 if is_put_off else following
+    is_deferred = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
+    return -following - 1 if is_deferred else following
 
 
 def _following(last: LastEvaluation | None) -> int:
@@ -274,7 +274,7 @@ def _is_inner(run: Run, last: LastEvaluation | None) -> bool:
 
 
 def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bool:
-    """Whether the run is to be scored: it is new, or its spans changed, or what is missing of it."""
+    """Whether the run is to be scored: it is new, or its spans or missing parts have changed."""
     if last is None or last.revision < 0:
         return True
     changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
@@ -282,7 +282,7 @@ def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bo
 
 
 def _is_released(trace: ClosedTrace, run: Run) -> bool:
-    """Whether only the run's own span is left, since it was evaluated."""
+    """Whether the run was evaluated, and only its own span is still held."""
     return trace.released is not None and run.span_id in trace.released.runs
 
 
@@ -291,7 +291,7 @@ def _part_of(run: Run) -> Skipped:
 
 
 class _PreparedEvaluation:
-    """An evaluation, with what is the same for each of its results determined once."""
+    """An evaluation with values that all its results share, computed once."""
 
     def __init__(self, evaluation: ScorerSet) -> None:
         self.evaluation: Final = evaluation
@@ -303,15 +303,15 @@ class _PreparedEvaluation:
     def report(
         self, trajectory: Trajectory, revision: int, draw: float, occasion: _Occasion, steps: Steps, instead: Outcome | None
     ) -> Report:
-        """Score a run. With `instead`, that is the outcome of each scorer and no scorer is called."""
+        """Score a run; if `instead` is given it is the outcome of each scorer, and no scorer is called."""
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
-        later = [asked for share, asked in self._later if draw < share]
+        later = [scorer for share, scorer in self._later if draw < share]
         if instead is not None:
             results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
         else:
-            # If parts of the run are missing nothing is measured.
+            # A run with missing parts is skipped, which takes no steps.
             cost = 0 if trajectory.incomplete else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
-            if steps.allow(cost * len(self._at_once)):  # usually there are enough, and they are taken at once
+            if steps.allow(cost * len(self._at_once)):  # usually there are enough steps for all scorers
                 steps.take(cost * len(self._at_once))
                 cost = 0
             results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
@@ -320,13 +320,13 @@ class _PreparedEvaluation:
 
 
 def _share(scorer: Scorer) -> float:
-    """The share of traces that a scorer that is waited for is asked about."""
+    """The share of traces for which an asynchronous scorer is called."""
     share: float = getattr(scorer, "sample", 1.0)
     return share
 
 
 class _PreparedScorer:
-    """A scorer of an evaluation, with what is the same for each of its results determined once."""
+    """A scorer of an evaluation, with values that all its results share, computed once."""
 
     def __init__(self, evaluation: str, scorer: Scorer) -> None:
         self._evaluation, self._scorer, self._is_own = evaluation, scorer, is_own_scorer(scorer)
@@ -336,34 +336,34 @@ class _PreparedScorer:
         self._score: Callable[[Trajectory], Outcome] = scorer.__call__ if self._is_own else self._checked
 
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
-        """The result that has this outcome."""
+        """The result of the scorer with this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
-        made_id = ids.of(self._id_part)
-        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_id, threshold)
+        id_ = ids.of(self._id_part)
+        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, id_, threshold)
 
     def _deciding(self, outcome: Outcome) -> float | None:
-        """The threshold that decided whether the outcome passed; None if a user's scorer decided without it."""
+        """The threshold that decided whether the outcome passed; None if a user-defined scorer decided otherwise."""
         threshold = self._threshold
         if threshold is None or not isinstance(outcome, Scored):
             return threshold
         return threshold if outcome.passed == (outcome.value >= threshold) else None
 
     def pending(self, ids: _ResultIds) -> Pending:
-        """The result that is still to come; a scorer that is not ours gets a copy of the run's values."""
+        """The pending result of an asynchronous scorer; a user-defined scorer gets a copy of the run."""
         scorer: Any = self._scorer
         evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
         return Pending(self.result(ids, _PENDING), evaluate)
 
     def scored(self, ids: _ResultIds, trajectory: Trajectory, steps: Steps, cost: int) -> Result:
-        """The result of a run. A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
+        """The result of a run. If a scorer raises or returns an invalid outcome, only its own result fails."""
         try:
-            if cost:  # taking 0 steps raises, too, if none are left
+            if cost:  # `take(0)` would raise, too, if no steps are left
                 steps.take(cost)
         except TooLarge as error:
             return self.result(ids, too_large(str(error)))
         try:
             outcome = self._score(trajectory)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - from a user's scorer; SystemExit would end the thread
             outcome = failed_from(error)
         return self.result(ids, outcome)
 
@@ -372,7 +372,7 @@ class _PreparedScorer:
 
 
 class _ResultIds:
-    """The ids of the results of one revision of an evaluation of a run; what they share is hashed once."""
+    """The ids of the results of one report; the parts that they share are hashed once."""
 
     def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
         self.revision: Final = revision
@@ -380,14 +380,14 @@ class _ResultIds:
         self._end: Final = b"%d" % revision
 
     def of(self, scorer: bytes) -> str:
-        """The id of the result of a scorer, whose name ends with a zero byte here."""
-        made = self._shared.copy()
-        made.update(scorer + self._end)
-        return made.hexdigest()
+        """The id of the result of a scorer; `scorer` is its name and a zero byte."""
+        digest = self._shared.copy()
+        digest.update(scorer + self._end)
+        return digest.hexdigest()
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
-    """32 hex digits that are the same for the same run, evaluation, scorer and revision, wherever it is scored."""
+    """A result id of 32 hex digits, determined by run, evaluation, scorer and revision only."""
     return _ResultIds(trace_id, span_id, evaluation, revision).of(_bytes(f"{scorer}\0"))
 
 
@@ -396,5 +396,5 @@ def _bytes(text: str) -> bytes:
 
 
 def sampling_hash(trace_id: bytes) -> float:
-    """A number in [0, 1) that only the trace id decides; hashed, because samplers before us cut by the id's own bits."""
+    """A number in [0, 1) from a hash of the trace id; upstream samplers decide by bits of the id, so these are not used."""
     return int.from_bytes(blake2b(trace_id, digest_size=7).digest(), "big") / 2**56

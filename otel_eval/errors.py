@@ -1,9 +1,9 @@
-"""The errors that this package raises on purpose, and the parts of their messages: quoted values, suggested words.
+"""The exceptions of this package, and the parts of their messages: redacted values, suggestions for misspelt words.
 
 OtelEvalError
 ├── ConfigError      the configuration is invalid: raised at start, never later
 ├── InputError       a file or a payload is malformed; a retry cannot help
-├── Overloaded       there is no room now; the client should retry later
+├── Overloaded       a queue or a memory limit is full (backpressure); the client should retry later
 └── RequestTooLarge  a request exceeds a limit for one request; a retry cannot help
 """
 
@@ -20,18 +20,18 @@ T = TypeVar("T")
 
 
 class OtelEvalError(Exception):
-    """Base of every error this package raises on purpose."""
+    """The base class of every exception of this package."""
 
 
 class ConfigError(OtelEvalError, ValueError):
-    """A configuration or a scorer's specification cannot be used.
+    """A configuration or the specification of a scorer is invalid.
 
     The message is one line that names the key, the value received, what would be right and the remedy:
     ``evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write e.g. 30000``.
-    Several problems are joined by `; `. Line ends and what a terminal would obey are escaped.
+    Several problems are joined by `; `. Line ends and other control characters are escaped.
 
     Args:
-        problems: one or more.
+        problems: one or more messages.
         where: prefix of the whole message, usually the name of the file.
 
     Attributes:
@@ -55,18 +55,18 @@ class InputError(OtelEvalError, ValueError):
 
 
 class Overloaded(OtelEvalError):
-    """Intake is full for now; the client should retry in a second."""
+    """Input is refused for now (backpressure); the client should retry in a second."""
 
 
 class RequestTooLarge(OtelEvalError):
-    """A request is, or would take, more than one request may; sending it again cannot help."""
+    """A request exceeds the limit of size or memory for one request. A retry cannot help."""
 
 
 def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:
     """Call every function and return the results; errors are raised together after the last call.
 
     Raises:
-        ConfigError: at least one call raised it; has the problems of all of them, each once.
+        ConfigError: at least one call raised it; has the problems of all calls, each once.
     """
     found: list[T] = []
     problems: list[str] = []
@@ -81,9 +81,9 @@ def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:
 
 
 _MOST_SHOWN: Final = 80
-_MOST_BITS: Final = 13_000  # about as many as Python writes in decimal digits
+_MOST_BITS: Final = 13_000  # near Python's limit for conversion to decimal digits
 _SECRET_KEY: Final = re.compile(r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE)
-# What keys look like where no name marks them: `Bearer x`, the beginnings that providers give theirs.
+# Secrets that are recognised without a name: `Bearer x`, and the prefixes that providers give their keys.
 _SECRET_TEXT: Final = re.compile(r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}")
 _URL: Final = re.compile(r"(?<=://)[^\s'\"]+")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
@@ -98,8 +98,8 @@ class _Redacting(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
         self.fillvalue = "…"
-        self.maxlevel = 3  # more does not fit in what is shown
-        # Longer than what is shown, so that no secret is cut before it is recognised.
+        self.maxlevel = 3  # more would not fit into the shown text
+        # Longer than the shown text, so that no secret is truncated before it is recognised.
         self.maxlist = self.maxtuple = self.maxstring = self.maxother = 4 * _MOST_SHOWN
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
@@ -121,7 +121,7 @@ _redacting: Final = _Redacting()
 
 
 def redacted_repr(value: Any) -> str:
-    """A value as a message quotes it: on one line, at most 80 characters, without keys and passwords.
+    """The representation of a value for messages: on one line, at most 80 characters, without keys and passwords.
 
     >>> redacted_repr({"headers": {"x-tenant": "a"}, "endpoint": "http://me:pw@h"})
     "{'headers': ***, 'endpoint': 'http://***@h'}"
@@ -132,18 +132,18 @@ def redacted_repr(value: Any) -> str:
 
 
 def redacted(url: str) -> str:
-    """A URL as log lines and errors name it: user, password and query are replaced by `***`.
+    """A URL for log lines and errors: user, password and query are replaced by `***`.
 
     >>> redacted("https://me:p@w@h:4318/v1?key=x"), redacted("http://h:4317"), redacted("me:pw@h:4317")
     ('https://***@h:4318/v1?***', 'http://h:4317', '***@h:4317')
     """
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
-    _, user, place = rest.rpartition("@")  # a password may hold anything, an @ too
+    _, user, place = rest.rpartition("@")  # a password may contain an @
     return scheme + mark + (f"{_HIDDEN}@" if user else "") + _QUERY.sub(lambda found: found[0][0] + _HIDDEN, place)
 
 
 def holds_credentials(url: str) -> bool:
-    """Whether a URL holds a user, a password or a query, which is where keys are written.
+    """Whether a URL has a user, a password or a query, which may be secrets.
 
     >>> holds_credentials("http://me:pw@h"), holds_credentials("http://h?key=x"), holds_credentials("http://h/v1")
     (True, True, False)
@@ -155,7 +155,7 @@ _LONGEST_WORD: Final = 80  # characters that are compared
 
 
 def nearest(word: Any, known: Iterable[Any], *, alike: float = 0.6) -> str | None:
-    """The known word that is most like `word`, ignoring case; None if none is, or `word` is no text.
+    """The known word that is most similar to `word`, ignoring case; None if none is similar, or `word` is not a text.
 
     Args:
         alike: how similar the words must be, from 0 to 1 (the ratio of `difflib`).
@@ -174,12 +174,12 @@ def did_you_mean(word: Any, known: Collection[Any]) -> str:
 
 
 def unknown_keys(given: Iterable[Any], known: Collection[Any], within: str = "") -> list[str]:
-    """A line for each key that there is not; `within` is the key of the mapping, with a dot."""
+    """A problem for each unknown key; `within` is the key of the mapping, with a dot."""
     return [f"{within}{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
 
 
 def wrong_keys(given: Collection[Any], known: Mapping[str, bool]) -> list[str]:
-    """A line for each unknown key, and for each required one that is neither given nor misspelt.
+    """A problem for each unknown key, and for each required one that is neither given nor misspelt.
 
     >>> wrong_keys(["nmae", "at"], {"name": True, "path": True})
     ["nmae: unknown key; did you mean 'name'?", "at: unknown key; did you mean 'path'?"]

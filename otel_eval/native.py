@@ -1,4 +1,4 @@
-"""Identifies the build: its version, and the optional extension in C."""
+"""The version of the package, and loading of the optional C extension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION: Final = "0.1.0"
 def extension(name: str) -> ModuleType | None:
     """The extension of that name; None if the package was installed without a compiler, or `OTEL_EVAL_PURE=1` is set.
 
-    What an extension returns equals what Python returns without it.
+    Functions of an extension return the same as their counterparts in Python.
     """
     if os.environ.get("OTEL_EVAL_PURE") == "1":
         return None

@@ -1,7 +1,7 @@
-"""Run the core for a process: one buffer, one lock, one worker.
+"""Runs the core in a process: one buffer, one lock, one worker thread.
 
-The lock guards the buffer alone and is never held while a trace is read, scored or emitted. Traces are evaluated one
-at a time, by the worker or by the thread that flushes, so that revisions follow one another.
+The lock guards only the buffer and is never held while a trace is decoded or scored, or a report emitted. Traces are evaluated
+one at a time, by the worker or by the thread that flushes, so that revisions of a report are in order.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ FOREVER: Final = -1.0  # as a lock's timeout
 _log = logging.getLogger("otel_eval")
 _new_stamp: Final = constructor(Stamp)
 
-_Found = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
+_Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
 
-_TICK_S: Final = 0.1  # how late a result may be beyond the configured waits
-_REST_S: Final = 1.0  # between two looks while nothing is held
-_MOMENT_S: Final = 0.05  # that a thread of the host may wait for the evaluation of another trace
-_AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
-_SLOW_S: Final = 5.0  # of an evaluation that is logged: a busy machine, or a slow scorer of a user
-_PARTS: Final = 32  # of `max_bytes`, one of which they may have
+_TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
+_REST_S: Final = 1.0  # between two checks while the buffer is empty
+_MOMENT_S: Final = 0.05  # for which a thread of the host program may wait for the evaluation of another trace
+_BATCH: Final = 256  # traces removed from the buffer while the lock is held once
+_SLOW_S: Final = 5.0  # an evaluation that takes longer is logged: a busy machine, or a slow user-defined scorer
+_PARTS: Final = 32  # traces that are being evaluated may have this fraction (1/32) of `max_bytes`
 
 
 class Pipeline:
-    """Spans in, reports to `emit`.
+    """Accepts spans, evaluates their traces when they are due, and emits reports.
 
     Args:
         engine: evaluates closed traces.
-        emit: takes each report out; isolates its own failures.
-        limits: of the buffer.
-        clock: monotonic seconds.
-        evaluated: called with the id of each trace when all reports on it but pending ones were emitted, or none can be.
-        later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
-        journal: writes down what happens.
-        note: called with the spans that were taken, by the threads of `spans`; never raises.
-        between: called by the worker between two looks at what is due, ten times a second or more often, once a second while
-            nothing is held; never raises.
-        backpressure: why evaluation must pause, because exporters do not take more reports; "" if they do.
-        evaluator: the id that reports carry; a random one if None.
-        now_ns: Unix nanoseconds, of which reports carry when they were made.
-        since_ns: since when all spans arrive here: runs that began before are `joined`; 0: none is.
-        may_be_joined: whether that can be so of a trace.
-        watch: takes each evaluated trace with its runs and the reports on them, for diagnostics.
-        final: called with the ids of traces and runs that were `detached`, once no other run can turn out to be around them.
+        emit: called with each report; never raises.
+        limits: the limits of the buffer.
+        clock: returns monotonic seconds.
+        evaluated: called with the id of each trace when all its reports except pending results were emitted, or there are none.
+        later: gets the reports with pending results, after they were emitted. Required if the engine `waits`.
+        journal: records requests, closed traces and reports on disk.
+        note: called with accepted spans, by the threads that call `spans`; never raises.
+        between: called by the worker between two checks for due traces, at least ten times a second, once a second while the
+            buffer is empty; never raises.
+        backpressure: returns why evaluation must pause because exporters do not accept more reports; "" if they do.
+        evaluator: the evaluator id in reports; a random one if None.
+        now_ns: returns the time for the stamp of reports, in Unix nanoseconds.
+        since_ns: the Unix time since which all spans arrive here; runs that began before are `joined`. 0: no run is.
+        may_be_joined: whether runs of a trace can be `joined`.
+        watch: called with each evaluated trace, its runs and their reports, for diagnostics.
+        final: called with the ids of traces and `detached` runs, once they can no longer turn out to lie inside another run.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Pipeline:
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
         note: Callable[[Sequence[SpanFrame]], None] = lambda _: None,
         between: Callable[[], None] = lambda: None,
-        watch: Callable[[ClosedTrace, _Found, Sequence[Report]], None] = lambda *_: None,
+        watch: Callable[[ClosedTrace, _Runs, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
@@ -90,42 +90,42 @@ class Pipeline:
         self._journal: Final = journal
         self._backpressure, self._note, self._between, self._watch, self._final = backpressure, note, between, watch, final
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._found: _Found = []  # runs of the trace that is evaluated now
+        self._runs: _Runs = []  # runs of the trace that is being evaluated
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
         self._since_ns, self._may_be_joined = since_ns, may_be_joined
         self._lock = threading.Lock()  # guards _buffer
         self._evaluating = threading.RLock()  # one evaluation at a time; taken before _lock, never after it
-        # Counts that only rise. `traces_failed`: reading a trace raised, which is a defect of ours, and the trace is lost;
-        # `traces_crashed`: failed without another attempt, because the process crashed twice while they were evaluated;
-        # `spans_refused`: by backpressure, or because the process ends.
-        self._tally = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
+        # Counters. `traces_failed`: the evaluation of a trace raised, which is a defect of this package, and the trace is lost;
+        # `traces_crashed`: not evaluated again, because the process crashed twice during their evaluation;
+        # `spans_refused`: because of backpressure, or because the process is ending.
+        self._counters = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
-        self._resting = False  # the worker waits longer, unless it is woken
-        self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not evaluated
-        self.caught_up: Final = threading.Event()  # these were evaluated
+        self._resting = False  # whether the worker waits for `_REST_S`, or until it is woken
+        self._recovered: Sequence[ClosedTrace] = ()  # traces that were closed before a restart and not evaluated
+        self.caught_up: Final = threading.Event()  # set when the traces in _recovered were evaluated
         self._stopping = False
         self._worker: threading.Thread | None = None
 
     # ------------------------------------------------------------------ in
 
     def spans(self, spans: Sequence[SpanFrame], origin: Any = None) -> None:
-        """Take framed spans; `origin` is the request they came in, for the journal.
+        """Accept spans; `origin` is the request that they arrived in, for the journal.
 
         Raises:
             Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
-                an exporter's queue is full, what has to survive cannot be written, or the process ends.
+                the queue of an exporter is full, the journal cannot be written, or the process is ending.
         """
-        self._take(spans, origin, self._buffer.push_many)
+        self._push(spans, origin, self._buffer.push_many)
         self._note(spans)
 
     def logs(self, logs: Sequence[JoinedLog], origin: Any = None) -> None:
-        """Take framed log records; raises as `spans` does."""
-        self._take(logs, origin, self._buffer.push_logs)
+        """Accept log records; raises as `spans` does."""
+        self._push(logs, origin, self._buffer.push_logs)
 
-    def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
+    def _push(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
         journal = self._journal
         try:
             if why := "the process is ending" if self._stopping else self._backpressure():
@@ -134,30 +134,30 @@ class Pipeline:
                 if why := self._buffer.refusal(items, self._clock()):
                     self._wake.set()
                     raise Overloaded(f"{why}; retry later")
-                # Written in the order in which the buffer takes it: to read it again then gives the same buffer.
+                # Journaled in the order in which items are added to the buffer, so that recovery results in the same buffer.
                 mark = journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
                 push(items, self._clock())
-                self._end_rest()
+                self._wake_if_resting()
             if journal is not None:
                 journal.safe(mark)
         except Overloaded:
-            self._tally["spans_refused"] += len(items)
+            self._counters["spans_refused"] += len(items)
             raise
 
     def close_and_evaluate(self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None) -> None:
-        """Take all that a source holds of a trace and evaluate it now; `why`: the reason, if spans of it are still open."""
+        """Evaluate a trace now with the spans that its source has collected; `why`: the closing reason if some are still open."""
         now = self._clock()
         with self._evaluating:
             with self._lock:
                 self._buffer.push_many(spans, now)
                 closed = self._buffer.close(trace_id, now, why)
-                self._end_rest()
+                self._wake_if_resting()
             self._evaluate(closed)
 
     # ------------------------------------------------------------------ out
 
     def start(self) -> None:
-        """Start the worker that closes traces in time."""
+        """Start the worker that closes and evaluates due traces."""
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, name="otel-eval", daemon=True)
             self._worker.start()
@@ -171,18 +171,18 @@ class Pipeline:
                 self._wake.clear()
 
     def _pause_s(self) -> float:
-        """How long to wait before the next look; waking up for nothing costs more than looking."""
+        """How long to wait before the next check, in seconds: longer while nothing is held, because waking up costs most."""
         with self._lock:
-            self._resting = self._journal is None and not self._first and self._buffer.is_empty
+            self._resting = self._journal is None and not self._recovered and self._buffer.is_empty
         return _REST_S if self._resting else _TICK_S
 
-    def _end_rest(self) -> None:
-        """What arrived is to be looked at in time; called with the lock."""
+    def _wake_if_resting(self) -> None:
+        """Wake the worker if it rests, because something arrived; called with the lock held."""
         if self._resting:
             self._wake.set()
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
-        """Evaluate with another engine from the next trace on. `later` as at the beginning; one that was there stays."""
+        """Use another engine from the next trace on. `later` is used if there is no evaluator of asynchronous scorers yet."""
         if engine.waits and later is None:
             raise ValueError("some scorers are asynchronous; pass later")
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
@@ -190,13 +190,13 @@ class Pipeline:
         self._engine = engine
 
     def step(self) -> bool:
-        """Evaluate what is due; True if there may be more at once."""
+        """Evaluate due traces; True if more may be due already."""
         paused = self._backpressure()
         self.progress.moved(paused)
         if paused:
             return False
         with self._evaluating:
-            self._evaluate_first()
+            self._evaluate_recovered()
             with self._lock:
                 closed, final = self._due(self._clock()), self._buffer.take_final()
             self._evaluate(closed)
@@ -204,22 +204,22 @@ class Pipeline:
                 self._final([(trace_id.hex(), run.hex()) for trace_id, run in final])
         return bool(closed)
 
-    def _evaluate_first(self) -> None:
-        first, self._first = self._first, ()
-        self._evaluate(first)
+    def _evaluate_recovered(self) -> None:
+        recovered, self._recovered = self._recovered, ()
+        self._evaluate(recovered)
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
-        # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
+        # Traces that are being evaluated do not count as held, so they are limited to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
         if self._journal is None:
-            return self._buffer.due(now, _AT_ONCE, most_bytes)
+            return self._buffer.due(now, _BATCH, most_bytes)
         self._journal.tidy(self._buffer)
-        due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
-        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes) if due and self._journal.closing(due) else []
+        due = self._buffer.close_due(now, _BATCH, most_bytes)
+        return self._buffer.pop_closed(now, _BATCH, most_bytes) if due and self._journal.closing(due) else []
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
-        """Evaluate now those of the traces that wait only for spans that may come late; False if others took longer than that."""
+        """Evaluate those of the traces that wait only for late spans; False if another evaluation did not end in `timeout_s`."""
         if not self._evaluating.acquire(timeout=timeout_s):
             return False
         try:
@@ -233,28 +233,28 @@ class Pipeline:
         return True
 
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
-        """Close and evaluate everything that is held; False if `deadline` (monotonic) came first."""
+        """Close and evaluate all held traces; False if that was not finished before `deadline` (monotonic seconds)."""
         if not self._evaluating.acquire(timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())):
             _log.warning("what was left was not scored before the process had to end: a scorer did not return")
             return False
         try:
-            self._evaluate_first()
+            self._evaluate_recovered()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
                 if self._journal is not None and not self._journal.closing(list(map(Closing.of, closed))):
                     return False
-            for index in range(0, len(closed), _AT_ONCE):
+            for index in range(0, len(closed), _BATCH):
                 if deadline is not None and self._clock() > deadline:
-                    self._tally["traces_failed"] += len(closed) - index
+                    self._counters["traces_failed"] += len(closed) - index
                     _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
                     return False
-                self._evaluate(closed[index : index + _AT_ONCE])
+                self._evaluate(closed[index : index + _BATCH])
         finally:
             self._evaluating.release()
         return True
 
     def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
-        """Refuse input, evaluate what is there, wait for what is pending; True if all of it was in time."""
+        """Refuse input, evaluate held traces and wait for pending results; False if that was not finished in time."""
         deadline = self._clock() + timeout_s
         self.halt(timeout_s)
         drained = self.drain(reason, deadline)
@@ -268,16 +268,16 @@ class Pipeline:
             self._worker.join(timeout_s)
 
     def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
-        """Have the buffer filled with what was held before a restart; traces that were closed then are evaluated first."""
+        """Fill the buffer with what was held before a restart; traces that were closed before are evaluated first."""
         with self._evaluating, self._lock:
-            self._first = replay(self._buffer, self._clock())
+            self._recovered = replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the results that are pending were emitted; False if they did not come in time."""
+        """Wait until all pending results were emitted; False if they were not within `timeout_s` seconds."""
         return self._later is None or self._later.wait(timeout_s)
 
     def stop_waiting(self, timeout_s: float) -> bool:
-        """The same for the last time: what does not come in time is given up."""
+        """Wait like `wait` before the end of the process: results that are still pending afterwards fail with `timeout`."""
         return self._later is None or self._later.stop(timeout_s)
 
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
@@ -285,9 +285,9 @@ class Pipeline:
             for trace in closed:
                 self._emit_all(trace, self._reports(trace))
             return
-        for index in range(0, len(closed), _AT_ONCE):
+        for index in range(0, len(closed), _BATCH):
             evaluated: list[tuple[ClosedTrace, list[Report]]] = []
-            for batch in self._journal.attempts.batches(closed[index : index + _AT_ONCE]):
+            for batch in self._journal.attempts.batches(closed[index : index + _BATCH]):
                 noted = [(trace, self._attempt(trace, self._journal.attempts)) for trace in batch]
                 self._journal.note(noted)
                 evaluated += noted
@@ -301,7 +301,7 @@ class Pipeline:
         crashes = attempts.begin(trace)
         try:
             if crashes.times >= MOST_CRASHES:
-                self._tally["traces_crashed"] += 1
+                self._counters["traces_crashed"] += 1
                 return attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
             reports = self._reports(trace)
         finally:
@@ -315,14 +315,14 @@ class Pipeline:
         return _new_stamp(self._evaluator, self._now_ns(), since_ns)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
-        self._found, engine, stamp = [], self._engine, self._stamp(trace)
+        self._runs, engine, stamp = [], self._engine, self._stamp(trace)
         self.progress.began(trace.trace_id)
         try:
             reports = engine.evaluate(trace, stamp, self._observe)
-            self._watch(trace, self._found, reports)
+            self._watch(trace, self._runs, reports)
             return reports
-        except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
-            self._tally["traces_failed"] += 1
+        except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
+            self._counters["traces_failed"] += 1
             _log.warning("trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
         finally:
@@ -331,7 +331,7 @@ class Pipeline:
             self.progress.moved()
 
     def evaluation(self) -> ProgressState:
-        """Whether the evaluation of what is due makes progress."""
+        """Whether the evaluation of due traces makes progress."""
         return self.progress.state(self._journal.waits if self._journal is not None else "", self._is_due)
 
     def _is_due(self) -> bool:
@@ -340,13 +340,13 @@ class Pipeline:
         return check is not None and check <= self._clock()
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[ScorerSet]) -> None:
-        self._found.append((trajectory, evaluations))
+        self._runs.append((trajectory, evaluations))
         if self._journal is not None:
             self._journal.attempts.scoring()
 
     def _emit_all(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
-            self._tally["reports"] += not report.no_run
+            self._counters["reports"] += not report.no_run
             self._emit(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
@@ -354,40 +354,40 @@ class Pipeline:
             self._evaluated(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces whose evaluation is due or under way; every report on the others was emitted."""
+        """Those of the traces that are open, due or being evaluated; every report on the others was emitted."""
         with self._lock:
             found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
         if len(found) < len(set(trace_ids)):
-            # One of the others may have been taken out for evaluation a moment ago.
+            # One of the others may just have been removed from the buffer, and its evaluation may not have ended.
             if not self._evaluating.acquire(timeout=_MOMENT_S):
                 return set(trace_ids)
             self._evaluating.release()
         return found
 
     def reserve(self, size: int) -> None:
-        """Forget what is kept for late spans until so many bytes, which the source holds, fit into `max_bytes` too."""
+        """Drop traces kept for late spans until `size` bytes, which the source holds, fit into `max_bytes`, too."""
         with self._lock:
             self._buffer.reserve(size)
 
     def use_limits(self, limits: Limits) -> None:
-        """Hold no more than these allow from now on; times stay as they are."""
+        """Replace the limits of the buffer."""
         self._buffer.limits = limits
 
     def compact(self) -> None:
-        """Free memory of the buffer that only serves throughput."""
+        """Free memory of the buffer that only serves speed."""
         with self._lock:
             self._buffer.compact(self._clock())
 
     @property
     def held_bytes(self) -> int:
-        """Payload and overhead of the spans that are held."""
+        """Bytes of the held spans, with overhead."""
         return self._buffer.held_bytes
 
     def counts(self, *, late: bool = True) -> dict[str, Any]:
-        """Everything the pipeline and its buffer counted, and what they hold now; `late`: of results that came later, too."""
+        """The counters and gauges of pipeline and buffer, and with `late` those of asynchronous results."""
         with self._lock:
             oldest = round(self._buffer.age(self._clock()), 3)
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
         held["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if late and self._later is not None else {}
-        return self._tally | asdict(self._buffer.counts) | held | later
+        return self._counters | asdict(self._buffer.counts) | held | later

@@ -1,4 +1,4 @@
-"""Small files that the configuration names and that may change while the process runs: keys, tokens, certificates, datasets."""
+"""Reads small files that the configuration names, such as keys, tokens, certificates and datasets, again when they change."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ _log = logging.getLogger("otel_eval")
 
 Stamp = tuple[int, int, int]
 
-_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
+_NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 def file_stamp(file: str | PathLike[str]) -> Stamp | None:
     """A value that differs after the file was changed; None if the file does not exist."""
     try:
         found = os.stat(file)
-    except (OSError, ValueError):  # what is no path is no file either
+    except (OSError, ValueError):  # ValueError: not a valid path
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[str], Exception]) -> bytes:
-    """What a file of at most so many bytes holds.
+    """Read a regular file of at most `most` bytes.
 
-    A read from a pipe could wait forever and a device has no end: only regular files are read.
+    Other files are refused: a read from a pipe could block forever, and a device may have no end.
 
     Args:
-        unusable: makes the error that is raised of why the file cannot be read.
+        file: the path of the file.
+        most: the maximum size in bytes.
+        unusable: makes the exception to raise from the reason why the file cannot be read.
     """
     try:
-        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as opened:
+        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _NONBLOCK)) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "no regular file")
             content = opened.read(most + 1)
@@ -52,45 +54,45 @@ def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[st
     return content
 
 
-Held = TypeVar("Held")
+Value = TypeVar("Value")
 
 
-class WatchedFiles(Generic[Held]):
-    """What some files hold, read again when they change; while that fails, what they held before.
+class WatchedFiles(Generic[Value]):
+    """A value read from files, which is read again when they change; if that fails, the previous value is kept.
 
     Args:
-        files: the files.
-        read: reads them; raises `ConfigError` if they cannot be used, which is logged once for each change.
-        look_s: how often they are looked at, in seconds, while `current` is called.
-        kept: what stays in use then, for the log.
+        files: paths of the files.
+        read: reads the value; raises `ConfigError` if the files are invalid, which is logged once for each change.
+        look_s: the least time between two checks for changes, in seconds; calls of `current` make the checks.
+        kept: for the log: what is kept if `read` fails.
     """
 
-    def __init__(self, files: Sequence[str], read: Callable[[], Held], look_s: float, kept: str) -> None:
+    def __init__(self, files: Sequence[str], read: Callable[[], Value], look_s: float, kept: str) -> None:
         self._files, self._read, self._look_s, self._kept = files, read, look_s, kept
-        self._lock = threading.Lock()  # guards what follows
-        self._stamps = self._logged = self._stamped()
-        self._held = read()
-        self._looked = time.monotonic()
+        self._lock = threading.Lock()  # guards the following fields
+        self._stamps = self._logged = self._stamp_all()
+        self._value = read()
+        self._checked = time.monotonic()
 
-    def current(self) -> Held:
-        """What the files held when they could last be used."""
+    def current(self) -> Value:
+        """The value from the last valid version of the files."""
         with self._lock:
             now = time.monotonic()
-            if now - self._looked >= self._look_s:
-                self._looked = now
-                self._look()
-            return self._held
+            if now - self._checked >= self._look_s:
+                self._checked = now
+                self._check()
+            return self._value
 
-    def _look(self) -> None:
-        if (stamps := self._stamped()) == self._stamps:
+    def _check(self) -> None:
+        if (stamps := self._stamp_all()) == self._stamps:
             return
         try:
-            self._held, self._stamps = self._read(), stamps
+            self._value, self._stamps = self._read(), stamps
         except ConfigError as error:
             if stamps != self._logged:
                 _log.warning("%s; %s", error, self._kept)
             self._logged = stamps
 
-    def _stamped(self) -> list[Stamp | None]:
-        """Something that differs when a file was changed."""
+    def _stamp_all(self) -> list[Stamp | None]:
+        """A value that changes when a file does."""
         return [file_stamp(file) for file in self._files]

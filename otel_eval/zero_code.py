@@ -22,23 +22,24 @@ _log = logging.getLogger("otel_eval")
 class EvalInstrumentor:
     """Adds an `EvalSpanProcessor` to the process's tracer provider, once.
 
-    It has the two methods that the OpenTelemetry loader calls on its `BaseInstrumentor` and does not derive from it, so that
-    the package does without `opentelemetry-instrumentation`.
+    It has the two methods of `BaseInstrumentor` that the loader of OpenTelemetry calls, but does not derive from it, so that this
+    package does not need `opentelemetry-instrumentation`.
     """
 
     _added: Any = None
 
     def instrument(self, *, config: str | Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Add the processor; if that fails one warning is logged.
+        """Add the processor; if that fails, log one warning.
 
         Args:
-            config: as `EvalSpanProcessor` takes it; left out, the file that `OTEL_EVAL_CONFIG` names, else nothing is done.
+            config: the configuration for `EvalSpanProcessor`; if left out, the file that `OTEL_EVAL_CONFIG` names. Without either
+                nothing is done.
         """
         config = config or os.environ.get(VARIABLE, "").strip()
         if not config or EvalInstrumentor._added is not None:
             return
         provider: Any = trace.get_tracer_provider()
-        # The provider of the API alone, before an SDK is set up, cannot have processors.
+        # Before an SDK is set up, the global provider is that of the API, which cannot have processors.
         if not hasattr(provider, "add_span_processor"):
             _log.warning(
                 "%s is set, but there is no SDK tracer provider: nothing is scored; install opentelemetry-distro", VARIABLE
@@ -51,11 +52,11 @@ class EvalInstrumentor:
             provider.add_span_processor(EvalInstrumentor._added)
         except OtelEvalError as error:
             _log.warning("%s cannot be used, nothing is scored: %s", VARIABLE, error)
-        except Exception as error:  # noqa: BLE001 - the program runs on, whatever happens here
+        except Exception as error:  # noqa: BLE001 - the program must not fail because of this
             _log.warning("nothing is scored: %s", type(error).__name__)
 
     def uninstrument(self, **_: Any) -> None:
-        """Score no more; what is done is delivered."""
+        """Stop scoring; results of ended runs are delivered."""
         added, EvalInstrumentor._added = EvalInstrumentor._added, None
         if added is not None:
             added.shutdown()

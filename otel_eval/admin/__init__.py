@@ -1,7 +1,8 @@
 """The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver as JSON.
 
-It has an address and threads of its own, so that it answers when the receiver is full. Numbers are gathered at each request; it
-takes nothing in and shows no content of spans but names, of services, agents and tools for example, so it asks for no token.
+It has an address and threads of its own, so that it responds when the receiver is at its limits. Values are read at each request.
+The server accepts no data and shows no content of spans except names, such as those of services, agents and tools, so it needs no
+token.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.native import build_info
 
-# Counts that mean that something is not scored, not whole or not delivered, with the reason.
+# Counters of what was not scored, is incomplete or was not delivered, each with the reason.
 DROPS: Final[Mapping[str, str]] = {
     "rejected_spans": "unusable ids or fields",
     "rejected_logs": "unusable ids or fields",
@@ -48,12 +49,12 @@ DROPS: Final[Mapping[str, str]] = {
 
 
 class Readiness(NamedTuple):
-    """Whether the receiver works, and how its evaluation stands.
+    """Whether the receiver is ready, and the state of its evaluation.
 
     Attributes:
-        ready: requests are taken, and evaluation makes progress or waits for something else.
-        why: why it is not ready, or what evaluation waits for.
-        evaluation: facts for `/status`, by name.
+        ready: whether requests are accepted, and evaluation makes progress or is paused (backpressure).
+        why: why the receiver is not ready, or what evaluation waits for; "" if neither applies.
+        evaluation: fields of `evaluation` in `/status`.
     """
 
     ready: bool
@@ -68,13 +69,13 @@ class Monitored(Protocol):
     """A server whose state is shown. Called from the threads of the admin server."""
 
     def counts(self) -> Mapping[str, Any]:
-        """What every part counted."""
+        """The counters of every part."""
 
     def readiness(self) -> Readiness:
-        """Whether it works."""
+        """Whether the server is ready."""
 
     def scores(self) -> Iterable[Family]:
-        """Metrics that `/metrics` has besides the self-metrics."""
+        """The metrics that `/metrics` shows beside the self-metrics."""
 
 
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
@@ -84,7 +85,7 @@ _UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 
 def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> dict[str, Any]:
-    """What matters first, then everything."""
+    """The fields of `/status`: a summary, then every counter."""
     flat = {key: sum(value.values()) if isinstance(value, Mapping) else value for key, value in counts.items()}
     return {
         "ready": readiness.ready,
@@ -113,7 +114,7 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 def _is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a `Host` is an IP address, which no name server can point elsewhere, or one of the names; any port."""
+    """Whether a `Host`, with any port, is one of the names or an IP address, which is safe from DNS rebinding."""
     name = _PORT.sub("", host.strip()).casefold().removesuffix(".")
     try:
         ip_address(name.removeprefix("[").removesuffix("]"))
@@ -142,7 +143,7 @@ class _AdminHandler(ConnectionHandler):
     do_HEAD = do_GET
 
     def _is_for_us(self) -> bool:
-        """Whether `Host` names this server; without one the client is no browser, which another site's name could lead here."""
+        """Whether `Host` names this server, or is absent: browsers, which DNS rebinding could lead here, always send it."""
         return all(_is_known(each, self.server.names) for each in self.headers.get_all("Host", []))
 
     def _readiness(self) -> tuple[int, str, str]:
@@ -160,7 +161,7 @@ class _AdminHandler(ConnectionHandler):
         return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
 
     def _answer(self, code: int, kind: str, body: str) -> None:
-        self.close_connection = True  # one request a connection: there are few
+        self.close_connection = True  # one request for each connection: requests are rare
         self.reply(code, kind, body.encode(), {"Cache-Control": "no-store"})
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
@@ -169,31 +170,31 @@ class _AdminHandler(ConnectionHandler):
 
 
 class AdminServer(ConnectionServer):
-    """Serves the pages; accepts connections also when the process has no file descriptor left.
+    """Serves the pages; accepts connections even if the process has no file descriptor left.
 
     Args:
-        endpoint: host:port; port 0 takes a free one.
-        monitored: whose state is shown.
-        names: what `Host` may name besides IP addresses, localhost and the address's own name.
+        endpoint: host:port; port 0 chooses a free one.
+        monitored: the server whose state is shown.
+        names: names that `Host` may have besides IP addresses, localhost and the host of the endpoint.
 
     Attributes:
         address: the address that was bound.
 
     Raises:
-        ConfigError: the address cannot be had.
+        ConfigError: the address cannot be bound.
     """
 
-    late_s = 0.0  # pages are answered at once, so a connection that lasts waits for its client: it may always be ended
+    late_s = 0.0  # requests are answered at once, so any older connection waits for its client and may be replaced
     thread_name = "otel-eval-admin"
 
     def __init__(self, endpoint: str, monitored: Monitored, names: Collection[str]) -> None:
         host, _, port = endpoint.rpartition(":")
-        place = host.strip("[]"), int(port)
+        address = host.strip("[]"), int(port)
         self.monitored, self.begun = monitored, time.monotonic()
-        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", place[0], *names))
+        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
         self._spare = Spare()
         try:
-            super().__init__(place, _AdminHandler, _CONNECTIONS, _IDLE_S)
+            super().__init__(address, _AdminHandler, _CONNECTIONS, _IDLE_S)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"
@@ -201,7 +202,7 @@ class AdminServer(ConnectionServer):
         self.address: Final = f"{host}:{self.server_address[1]}"
 
     def get_request(self) -> Any:
-        """Accept a connection, in the place of a spare descriptor if no other is left."""
+        """Accept a connection; if no descriptor is left, with a spare one."""
         return self._spare.accept(super().get_request)
 
     def server_close(self) -> None:

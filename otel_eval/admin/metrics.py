@@ -1,8 +1,8 @@
-"""The receiver's own counts as metrics, for OTLP and in Prometheus' text format, which the instruments of the SDK have too.
+"""The self-metrics of the receiver, for OTLP and in the text format of Prometheus; instruments of the SDK in that format.
 
-Counts have the names that operators know from the Collector; the prefix is our own, because `otelcol_` is reserved for it.
-Names have neither `_total` nor a unit: Prometheus adds both to what it gets by OTLP, and the text format to what is scraped, so
-that an instrument has one name whichever way it comes.
+Self-metrics have the names of the Collector with another prefix, because `otelcol_` is reserved for the Collector. Names have
+neither `_total` nor a unit: Prometheus appends both to metrics received by OTLP, and the text format here does the same, so that
+an instrument has one name in both ways.
 Sources: exposition format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats),
 opentelemetry.io/docs/collector/internal-telemetry, opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics.
 """
@@ -35,7 +35,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Row = tuple[str, Mapping[str, Any], float]
 """The suffix of a sample's name, its labels and its value."""
 
-# Further ones, and "1", have rules that exporters disagree on: a test keeps them out.
+# Exporters disagree about the suffixes of other units and of "1": a test makes sure that no instrument has one.
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 _OTHERS: Final = re.compile(r"[^a-zA-Z0-9]+")
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -46,7 +46,7 @@ class Family:
     """One metric and its samples.
 
     Attributes:
-        name: as OpenTelemetry names it.
+        name: the name in OpenTelemetry.
         kind: counter, gauge or histogram.
         unit: in UCUM; `s`, `By`, an annotation in braces, or none.
     """
@@ -59,7 +59,7 @@ class Family:
 
 
 def prometheus_name(name: str, unit: str, kind: str) -> str:
-    """The name under which Prometheus has an instrument, whichever way it comes.
+    """The name of an instrument in Prometheus, the same for OTLP and for scraping.
 
     >>> prometheus_name("otel_eval.tool.call.duration", "s", "histogram")
     'otel_eval_tool_call_duration_seconds'
@@ -74,7 +74,7 @@ def prometheus_name(name: str, unit: str, kind: str) -> str:
 
 
 def prometheus_text(families: Iterable[Family]) -> str:
-    r"""The text of metrics.
+    r"""Metrics in the text format of Prometheus.
 
     >>> print(prometheus_text([Family("a.b", "counter", "", "Hits.", [("", {"x": 'y"'}, 3)])]), end="")
     # HELP a_b_total Hits.
@@ -108,7 +108,7 @@ def _value(text: str) -> str:
 
 
 def families_of(collected: Any) -> Iterator[Family]:
-    """The metrics in what a reader of the SDK collected (`MetricsData`, or None if nothing was measured), cumulative."""
+    """The metrics that a reader of the SDK collected: cumulative `MetricsData`, or None if nothing was measured."""
     for resource in collected.resource_metrics if collected is not None else ():
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
@@ -138,7 +138,7 @@ PREFIX: Final = "otel_eval_"
 _RECEIVER: Final = {"receiver": "otlp"}
 _BEGUN: Final = time.monotonic()
 
-# Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
+# Name of a counter → name of the metric, as in the Collector, and unit. The label `data_type` tells what `items` are.
 _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "spans_kept": ("processor_accepted_spans", "{spans}"),
     "spans_refused": ("processor_refused_spans", "{spans}"),
@@ -176,8 +176,8 @@ GAUGES: Final[Mapping[str, tuple[str, str] | None]] = {
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
     **dict.fromkeys(("forward.held_spans", "storage.reports_waiting", "kafka.partitions", "late_pending", "workers.up")),
 }
-"""Counts of what is the case now; all others only rise. None: they have no other name and no unit."""
-_OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}  # the unit, by what a count of the receiver is of
+"""Gauges; all other counts are counters. None: the metric has the default name and no unit."""
+_OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}  # the unit, by the last part of a receiver counter's name
 _LABELS: Final = {"signal": "data_type"}
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
 _LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
@@ -186,17 +186,17 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 def self_families(counts: Mapping[str, Any]) -> list[Family]:
-    """Everything that was counted, and the process's own, ordered by name.
+    """The self-metrics: every count, and metrics of the process, ordered by name.
 
     Args:
-        counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
+        counts: name → number, or name → transport → number; names may have labels, as `name{label=value,…}`.
     """
     found = [each for key, value in counts.items() if key != "requests" for each in _families_of(key, value)]
     return sorted(joined_families([*found, *_outcomes(counts), *_of_process()]), key=lambda each: each.name)
 
 
 def joined_families(several: Iterable[Family]) -> list[Family]:
-    """One family for each name, with the rows of all of that name."""
+    """One family for each name, with the rows of all families of that name."""
     first: dict[str, Family] = {}
     rows: defaultdict[str, list[Row]] = defaultdict(list)
     for each in several:
@@ -206,19 +206,19 @@ def joined_families(several: Iterable[Family]) -> list[Family]:
 
 
 def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter") -> Family:
-    description = name.replace("_", " ") + (f" in {unit}" if unit else "")  # promtool refuses a metric without one
+    description = name.replace("_", " ") + (f" in {unit}" if unit else "")  # promtool rejects a metric without a description
     return Family(PREFIX + name, kind, unit, description, [("", labels, value)])
 
 
 def _families_of(key: str, value: Any) -> Iterator[Family]:
     """The metrics of one count."""
-    if isinstance(value, Mapping):  # of the receiver, by transport
+    if isinstance(value, Mapping):  # a counter of the receiver, by transport
         name, unit = f"receiver_{key.replace('_logs', '_log_records')}", _OF_REQUESTS.get(key.rpartition("_")[2], "")
         for transport in ("grpc", "http"):
             yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
         counted, labels = _split(key)
-        # A part that names itself, or what is done to spans between coming and going.
+        # The name begins with the part that counts; without a part it is a count of the processing of spans.
         plain = counted.replace(".", "_") if "." in counted else f"processor_{counted}"
         name, unit = GAUGES.get(counted) or _COUNTERS.get(counted, (plain, ""))
         yield _number(name, labels, value, unit, "gauge" if counted in GAUGES else "counter")
@@ -235,7 +235,7 @@ def _split(key: str) -> tuple[str, dict[str, str]]:
 
 
 def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
-    """The Collector's `receiver_requests`, by outcome."""
+    """`receiver_requests` by outcome, as in the Collector."""
     for transport in ("grpc", "http"):
         counted = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
         failures = sum(counted[name] for name in _FAILURES)
@@ -253,7 +253,7 @@ def _of_process() -> Iterator[Family]:
     yield _number("process_cpu_seconds", {}, used.user + used.system, "s")
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        files = len(os.listdir("/proc/self/fd")) - 1  # one was open to list them
+        files = len(os.listdir("/proc/self/fd")) - 1  # one is open only to list them
     except OSError:  # not Linux, or no file can be opened
         return
     yield _number("process_memory_rss", {}, pages * os.sysconf("SC_PAGE_SIZE"), "By", "gauge")
@@ -263,7 +263,7 @@ def _of_process() -> Iterator[Family]:
 
 
 def _metrics_data(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
-    """The metrics as the SDK's exporters take them; counters are cumulative since `begun_ns`."""
+    """The metrics in the form that exporters of the SDK accept; counters are cumulative since `begun_ns`."""
     from opentelemetry.sdk.metrics import export as sdk  # deferred: few receivers send their metrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -280,13 +280,14 @@ def _metrics_data(families: Iterable[Family], resource: Resource, begun_ns: int,
 class SelfMetricsExporter:
     """Sends the receiver's own metrics by OTLP every `interval_s` seconds, and once more at the end.
 
-    There is no instrument on the path of a span: the numbers are gathered when they are sent. What cannot be sent is not kept;
-    the next export supersedes it.
+    Counters are read only when they are sent, so the path of a span has no instruments. A failed export is not retried, because
+    the next one supersedes it.
 
     Args:
-        exporter: of the SDK's kind; it is shut down at the end.
-        counts: what every part counted.
-        resource: whose numbers they are.
+        exporter: a metric exporter of the SDK; it is shut down at the end.
+        counts: returns the counters of every part.
+        resource: the resource of the metrics.
+        interval_s: the time between two exports, in seconds.
     """
 
     def __init__(self, exporter: MetricExporter, counts: Counts, resource: Resource, interval_s: float) -> None:
@@ -297,11 +298,11 @@ class SelfMetricsExporter:
         self._sends = False
 
     def start(self) -> None:
-        """Begin, on a thread of its own."""
+        """Start the thread that exports."""
         self._sends = self._worker.ensure()
 
     def stop(self, timeout_s: float) -> None:
-        """Send once more and end; what takes longer is left alone."""
+        """Send once more, shut the exporter down, and wait at most `timeout_s` seconds for both."""
         if self._sends:
             self._worker.put(self._send)
         self._worker.put(self._exporter.shutdown)
@@ -310,4 +311,4 @@ class SelfMetricsExporter:
     def _send(self) -> None:
         with suppress_instrumentation():
             found = _metrics_data(self_families(self._counts()), self._resource, self._begun_ns, time.time_ns())
-            self._exporter.export(found)  # which logs it if the endpoint does not accept them
+            self._exporter.export(found)  # the exporter logs failures

@@ -1,7 +1,7 @@
 """The composition root: builds the parts that a configuration names, and connects them. Only it may import every other package.
 
-This module evaluates, shows or explains stored traces: files go through the same engine, without a clock, and what is read is
-counted.
+This module evaluates, shows or explains stored traces: they are read from files and passed to the engine that also evaluates live
+traces, without a clock.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ if TYPE_CHECKING:
 
 
 class ReplayCoverage(Coverage):
-    """What was found in one pass over stored traces, with the records of datasets that were used."""
+    """Counts what one pass over stored traces found, including which records of datasets were used."""
 
     def __init__(self) -> None:
         super().__init__(live=False)
-        self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)  # that runs carried
+        self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)  # keys that runs carried, by dataset
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
-        """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
+        """Evaluate a trace, and count its runs. The reports name no evaluator: stored traces give the same results anywhere."""
         found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
         reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
         self.observe(trace, found)
         for run, matching in found:
-            for dataset, reference, _ in _files(matching):
+            for dataset, reference, _ in _dataset_references(matching):
                 self._keys[dataset].add(reference.key_of(run))
         return reports
 
     def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
-        """The keys of records that no evaluated run carried, by file; none of files that a sampled evaluation or scorer reads."""
-        sampled = {dataset for dataset, _, share in _files(self.evaluations) if share < 1}
-        for dataset in dict.fromkeys(dataset for dataset, _, _ in _files(self.evaluations)):
+        """Keys of records that no evaluated run carried, by dataset; datasets of sampled evaluations or scorers are excluded."""
+        sampled = {dataset for dataset, _, share in _dataset_references(self.evaluations) if share < 1}
+        for dataset in dict.fromkeys(dataset for dataset, _, _ in _dataset_references(self.evaluations)):
             unused = [key for key in dataset.record_keys() if key not in self._keys[dataset]]
             if unused and dataset not in sampled:
                 yield dataset, unused
 
 
-def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
-    """Each dataset file that a scorer reads, the reference to it, and the share of traces that is looked up in it."""
+def _dataset_references(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
+    """Each dataset file that a scorer reads, with its reference, and the share of traces for which the scorer runs."""
     for evaluation in evaluations:
         for scorer in evaluation.scorers:
             for reference in references_of(scorer):
@@ -76,37 +76,38 @@ def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Referenc
                     yield reference.records, reference, min(evaluation.sample, getattr(scorer, "sample", 1.0))
 
 
-_AHEAD: Final = 32
+_BATCH: Final = 32
 _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
 def with_late_results(
     reports: Iterable[Report], later: Callable[[Callable[[Report], None]], AsyncEvaluator | None]
 ) -> Generator[Report, None, None]:
-    """The reports in their order with all their results, late ones last.
+    """Yield the reports in their order with all results; the results of asynchronous scorers come last in each report.
 
-    32 reports are waited for at one time, so that judges work on several runs in parallel.
+    Reports are evaluated in batches of 32, so that judges work on several runs in parallel.
 
     Args:
-        later: makes what evaluates them, given what takes a late report; None if nothing comes later.
+        reports: reports whose asynchronous results may be pending.
+        later: makes the evaluator of asynchronous scorers from a callback for its reports; None if there are no such scorers.
     """
-    late: defaultdict[str, list[Result]] = defaultdict(list)  # by id, in the order of the reports
+    late: defaultdict[str, list[Result]] = defaultdict(list)  # by result id, in the order of the reports
 
-    def take(report: Report) -> None:
+    def collect(report: Report) -> None:
         for result in report.results:
             late[result.result_id].append(result)
 
-    if (evaluator := later(take)) is None:
+    if (evaluator := later(collect)) is None:
         yield from reports
         return
     reports = iter(reports)
     try:
-        while few := list(islice(reports, _AHEAD)):
-            for report in few:
+        while batch := list(islice(reports, _BATCH)):
+            for report in batch:
                 evaluator.put(report)
             while not evaluator.wait(_LOOK_S):
                 pass
-            for report in few:
+            for report in batch:
                 results = [late[pending.result_id].pop(0) for pending in report.pending]
                 yield replace(report, results=(*report.results, *results), pending=())
             late.clear()
@@ -120,7 +121,7 @@ Paths = Iterable[str | PathLike[str]]
 
 
 def ignore(_: str) -> None:
-    """Drop a line."""
+    """Ignore a message."""
 
 
 def replay(
@@ -138,13 +139,13 @@ def replay(
     Args:
         paths: files of traces; "-" is stdin.
         config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
-        export: whether results go to the configured exporters as well, without metrics. A file of JSON Lines gets those that
-            it does not hold already; those that have changed are added again, and the later line counts.
+        export: whether results go to the configured exporters as well, without metrics. Only results that a file of JSON Lines
+            lacks are appended to it; a result that has changed is appended again, and its last line is valid.
         on_problem: called with one line about each file, or part of one, that could not be used, and about results that were not
             exported.
         on_notice: called with one line about each file whose format lacks something.
         on_progress: called with the number of bytes read since the last call.
-        coverage: counts what was read and evaluated; complete once all reports were taken.
+        coverage: counts what was read and evaluated; complete after the last report was yielded.
     """
     counted = coverage or ReplayCoverage()
     engine = engine_of(config, lines=True)
@@ -154,8 +155,8 @@ def replay(
     closed = read_whole_traces(paths, limits_of(config), **notify)
     evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
-        with closing(with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))) as whole:
-            for report in whole:
+        with closing(with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))) as completed:
+            for report in completed:
                 counted.add(report)
                 if exporters:
                     exporters.export(report)
@@ -170,7 +171,7 @@ def replay(
 def understand(
     paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore, coverage: Coverage | None = None
 ) -> Iterator[Trajectory]:
-    """The trajectory of every run of stored traces, nested runs too (see `Trajectory.outermost`)."""
+    """Yield the trajectory of every run of stored traces, including nested runs (see `Trajectory.outermost`)."""
     plan = plan_of(config)
     for trace in read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice):
         runs = list(guarded(trace, partial(build, plan=plan), on_problem))
@@ -180,7 +181,7 @@ def understand(
 
 
 def guarded(trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
-    """What `evaluate` returns for a trace; an error is reported and skips this trace only."""
+    """Return `evaluate(trace)`; if it raises, report the error and return (), so that only this trace is skipped."""
     try:
         return evaluate(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
     except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
@@ -193,9 +194,9 @@ class EvaluationOfRun:
     """One evaluation of one run.
 
     Attributes:
-        evaluation: its scorers; asynchronous ones, such as judges, are not called to explain.
+        evaluation: the evaluation; its asynchronous scorers, such as judges, are not called for an explanation.
         failed: the conditions that the run does not meet; none if the evaluation matches.
-        results: of its other scorers.
+        results: the results of the other scorers.
     """
 
     evaluation: ScorerSet
@@ -205,7 +206,7 @@ class EvaluationOfRun:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """A run as evaluations see it, with each of them."""
+    """A run, and the outcome of every evaluation for it."""
 
     trajectory: Trajectory
     evaluations: tuple[EvaluationOfRun, ...]
@@ -213,7 +214,7 @@ class ExplainedRun:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedTrace:
-    """A trace as it was understood, with its runs in order of time."""
+    """The explanation of a trace, with its runs in order of time."""
 
     trace: TraceExplanation
     completeness: Completeness
@@ -245,10 +246,10 @@ def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
 
 
 def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:
-    """Every agent run among finished spans, runs within runs too, in order of their traces' first spans.
+    """Return every agent run in finished spans, including runs within runs, in the order of the first spans of their traces.
 
     Args:
-        spans: spans of the SDK, of any number of traces; where ids are missing the order of the list counts.
+        spans: spans of the SDK, of any number of traces; the order of the list counts where ids are missing.
         config: its `conventions` and limits are used.
     """
     settings = load(config)

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
-    """Where the exporters to the API of a product send to, by its name."""
+    """The endpoints of the APIs of products, by the name of the product."""
     places = {name: each.address(f"exporters.{name}") for name, each in config.exporters.score_products.items()}
     return {name: by_proxy(replace(each, protocol="http/protobuf")) for name, each in places.items()}
 
 
 def known_scorers(config: EvalConfig) -> KnownScorers:
-    """What the exporters have to know of the configuration's scorers.
+    """Names and kinds of the configured scorers, for the exporters.
 
     Raises:
-        ConfigError: a score could not be shown under the name of its scorer.
+        ConfigError: a configured product does not accept the name of a scorer.
     """
     built = config.named_scorers()
     if problems := list(_unusable_names(config, built)):
@@ -54,7 +54,7 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
 
 
 def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iterator[str]:
-    """Names that a product that is configured does not take."""
+    """A problem for each name that a configured product does not accept."""
     for evaluation, scorer in built:
         where = f"evaluations: the scorer {redacted_repr(scorer.name)} of {redacted_repr(evaluation)}"
         if config.exporters.phoenix and scorer.name == RESERVED:
@@ -68,21 +68,21 @@ def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iter
 _log = logging.getLogger("otel_eval")
 
 
-_RESULTS_IN: Final = ("logs", "spans")  # the signals in which an endpoint gets results one by one
-_ROOM_S: Final = 30.0  # that replay waits for room in a queue while an endpoint takes nothing
+_RESULTS_IN: Final = ("logs", "spans")  # the signals that carry single results
+_QUEUE_WAIT_S: Final = 30.0  # that replay waits while a queue is full
 DELIVERY_S: Final = 4.5
-"""For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
+"""For delivering the last results when a process ends: an unreachable endpoint must not delay the end by more than 5 s."""
 
 
 def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
-    """Each exporter that is configured, in a process. Credentials in a URL are used as they are, with a warning.
+    """Build the configured exporters for use in a process that evaluates itself. Credentials in a URL are used, with a warning.
 
     Raises:
-        ConfigError: one cannot be opened.
+        ConfigError: an exporter cannot be opened.
     """
     for problem in exposed_credentials(config):
         _log.warning("%s", problem)
-    problems: set[str] = set()  # of the environment, which must not end a program
+    problems: set[str] = set()  # in environment variables; they must not end the program
     exporters: list[Exporter] = [_lines(config.exporters.jsonl)] if config.exporters.jsonl else []
     exporters += _queued(config, counters, problems)
     if metrics := metrics_of(config, counters, problems):
@@ -93,15 +93,15 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
 
 
 def _queued(config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0) -> list[Exporter]:
-    """The exporters to endpoints and of packages, each behind a queue."""
+    """The exporters of `_unqueued`, each behind a queue."""
     return [queue_of(each, counters, _dead_letters(config), room_s=room_s) for each in _unqueued(config, problems)]
 
 
 def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Exporter]:
-    """The exporters of results to OTLP endpoints, to products, of packages and to Kafka, whose package is an extra."""
+    """The exporters of results to OTLP endpoints, products and Kafka, and those of installed packages."""
     given, exporters = config.exporters, list[Exporter]()
     for key, each in given.otlp_endpoints.items():
-        # Deferred: the exporters load grpc, which a file of results has no need of.
+        # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
 
         signals = [(signal, for_signal(each.address(key), signal, problems)) for signal in _RESULTS_IN if signal in each.signals]
@@ -121,23 +121,23 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
 
 
 def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
-    """The file that is configured; standard output without one."""
+    """The JSON Lines exporter of the configured file, or of standard output."""
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
 
 
 def replay_fanout(config: EvalConfig) -> Fanout:
-    """Every exporter that `replay` sends results to.
+    """Build the exporters of `replay --export`.
 
-    No metrics: they would add the runs of today's replay to those of yesterday's. A file gets only the lines that are new
-    or have changed, so that a second replay of the same traces leaves it as it is.
+    Metrics are excluded, because each replay would add the same runs to the counters again. Only lines that are new or have
+    changed are appended to a file, so a second replay of the same traces leaves it unchanged.
 
     Raises:
-        ConfigError: one cannot be opened, none takes what is sent, or a URL holds credentials.
+        ConfigError: an exporter cannot be opened, no exporter of results is configured, or a URL holds credentials.
     """
     refuse_credentials(config)
     counters, jsonl = Counters(), config.exporters.jsonl
     exporters: list[Exporter] = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
-    exporters += _queued(config, counters, room_s=_ROOM_S)
+    exporters += _queued(config, counters, room_s=_QUEUE_WAIT_S)
     if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(exporters, counters)
@@ -146,15 +146,16 @@ def replay_fanout(config: EvalConfig) -> Fanout:
 def export_queues_of(
     config: EvalConfig, counters: Counters, acknowledge: Acknowledge, before: AcceptedBefore | None = None
 ) -> ExportQueues:
-    """Every exporter of results with its queue, and stdout if there is no exporter.
+    """Build every exporter of results with its queue; JSON Lines to stdout if no exporter is configured.
 
     Args:
-        before: what endpoints have accepted in earlier processes.
+        acknowledge: called with reports that an exporter delivered or that were refused permanently.
+        before: which endpoints have accepted data in earlier processes.
 
     Raises:
-        ConfigError: one cannot be opened.
+        ConfigError: an exporter cannot be opened.
     """
-    kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that is read again
+    kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that can be read again
     dead_letters, most = _dead_letters(config, in_storage=True), config.exporters.max_queue
     given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": most, "before": before}
     sync = config.storage is not None and config.storage.sync
@@ -173,10 +174,10 @@ def writes_lines(config: EvalConfig) -> bool:
 def metrics_of(config: EvalConfig, counters: Counters, problems: set[str] | None = None) -> OtlpMetricsExporter | None:
     """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither pushed nor scraped.
 
-    Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
+    Metrics are cumulative: each export has the sum so far, so there is no queue of undelivered metrics.
 
     Args:
-        problems: as `for_signal`, in a process, which has no pages to scrape.
+        problems: collects problems as in `for_signal`; given in a process that evaluates itself, which cannot be scraped.
     """
     given = config.telemetry
     scraped = given.endpoint is not None and problems is None
@@ -201,7 +202,7 @@ def window_limits(config: EvalConfig) -> WindowLimits:
 
 
 def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
-    """The file that `exporters` names; if it names none, `in_storage` puts one beside the journal."""
+    """The dead-letter file of `exporters`; if none is configured, a file beside the journal with `in_storage`, else None."""
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
     if not path and in_storage and config.storage:
         return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", key="storage.directory", mode=mode)

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import MOST_HUNG, ExpectedResults, engine_of, later_of, limits_of
+from otel_eval.app.wiring import MOST_TIMEOUTS, ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
@@ -42,18 +42,16 @@ from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 from otel_eval.worker_thread import WorkerThread
 
-_MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
-_FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
-_DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
+_MOST_EARLY: Final = 10_000  # ids of joined traces, so that late spans do not make a joined run a complete one
+_FOR_JUDGES: Final = 0.7  # share of a timeout; the rest is for delivery
+_DECISION_WAIT_S: Final = 0.2  # within one process spans arrive in the order in which they ended
 _DECISION_WAIT_PARTIAL_S: Final = 1.0
 _TICK_S: Final = 0.05
 _BATCH: Final = 512
 _SHUTDOWN_S: Final = 30.0
 _LATE_S: Final = 1.0
-_UNSEEN: Final = (
-    "nothing was exported; check that the agent's provider has a span processor with the EvalSpanExporter, and the sampler"
-)
-_EARLY: Final = (
+_NO_SPAN: Final = "nothing was exported; check the sampler, and that a processor of the agent's provider has the EvalSpanExporter"
+_OVER_LIMIT: Final = (
     "open traces reached traces.max_bytes (%d bytes) or traces.max_traces (%d): the oldest are evaluated early; raise it, or "
     "record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 )
@@ -61,55 +59,56 @@ _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 
 class _EvaluatesInProcess:
-    """Evaluates the traces of this process, watches that, and exports the results."""
+    """Evaluates the traces of this process, diagnoses missing scores, and exports the results."""
 
     _fanout: Fanout
 
     def _configure(self, config: ConfigSource) -> list[Exporter]:
-        """Load the configuration; the exporters that it names."""
+        """Load the configuration, and return the exporters that it names."""
         self._settings, self._counters = load(config), Counters()
         return exporters_of(self._settings, self._counters)
 
-    def _evaluate_by(self, limits: Limits, unseen: Callable[[], str], longest_s: float = inf, **options: Any) -> None:
-        """Make what evaluates, without any trace.
+    def _evaluate_by(self, limits: Limits, why_no_span: Callable[[], str], longest_s: float = inf, **options: Any) -> None:
+        """Create engine, diagnostics and pipeline, empty.
 
         Args:
-            unseen: explains why no span may have arrived.
-            longest_s: the limit of the time of a user's scorer, where that of the configuration is longer.
-            options: further ones of the pipeline.
+            limits: the limits of the pipeline.
+            why_no_span: returns a possible reason why no span has arrived.
+            longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
+            options: further arguments of `Pipeline`.
         """
         config, counters = self._settings, self._counters
         lines, clients = config.exporters.has_no_run, Clients(counters.add)
         engine = self._engine = engine_of(config, counters, longest_s=longest_s, lines=lines, clients=clients)
-        self._diagnostics = Diagnostics(self.counts, unseen, engine.evaluations, one_process=True)
+        self._diagnostics = Diagnostics(self.counts, why_no_span, engine.evaluations, one_process=True)
         emit = self._diagnostics.counted(self._fanout.export)
         options |= {"later": later_of(config, engine, emit), "watch": self._diagnostics.evaluated, "since_ns": time.time_ns()}
         self._core = Pipeline(engine, emit, limits, **options)
 
     def _deliver(self, timeout_s: float) -> bool:
-        """Wait for results that are pending, and deliver all; False if that took too long."""
+        """Wait for pending results, and deliver all results; False if that was not finished in time."""
         deadline = time.monotonic() + timeout_s
-        came = self._core.wait(timeout_s * _FOR_JUDGES)
-        return self._fanout.flush(max(0.0, deadline - time.monotonic())) and came
+        evaluated = self._core.wait(timeout_s * _FOR_JUDGES)
+        return self._fanout.flush(max(0.0, deadline - time.monotonic())) and evaluated
 
     def counts(self) -> dict[str, Any]:
-        """What was evaluated, sent and lost."""
+        """The counters of evaluation and delivery, including losses."""
         return self._diagnostics.counts() | self._fanout.counts() | self._counters.snapshot() | dataset_counts()
 
 
 class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
     """Scores each agent run of a program as soon as the last span of its trace has ended.
 
-    Add it to a `TracerProvider`; scores appear as log events, metrics or evaluation spans, through the providers given, else
-    those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
+    Add it to a `TracerProvider`; scores are emitted as log events, metrics or evaluation spans, through the given providers, or
+    else those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
 
     Args:
         config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. `exporters` are used
             beside the process's own providers, or instead of them where an `otlp` exporter is named and `signals` is not.
-        tracer_provider, logger_provider, meter_provider: where scores go, instead of the process's own.
+        tracer_provider, logger_provider, meter_provider: providers for scores, instead of those of the process.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration is invalid.
     """
 
     def __init__(
@@ -124,17 +123,17 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         self._fanout = Fanout(exporters, self._counters)
         self._begin()
         limits = limits_of(settings)
-        most = limits.max_spans_per_trace + 1  # so that the core sees that a limit cut it
-        super().__init__(self._whole, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
+        most = limits.max_spans_per_trace + 1  # one more, so that the pipeline notices that the trace is over the limit
+        super().__init__(self._close_trace, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
 
     def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
+        """Start empty: at construction, and in a forked child, because the parent evaluates the traces that began there."""
         limits = limits_of(self._settings)
-        # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
+        # In one process no agent that encloses an evaluated run can arrive later, so runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        # Traces that began before us; written and read by the worker. Spans may have been given start times of the past.
+        # Traces that began before the processor; used by the worker only. A span can have an explicit start time in the past.
         self._early: dict[bytes, None] = {}
-        self._evaluate_by(limits, self._unseen, may_be_joined=self._early.__contains__)
+        self._evaluate_by(limits, self._why_no_span, may_be_joined=self._early.__contains__)
         self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
 
     def _note_early(self, trace_id: bytes) -> None:
@@ -142,7 +141,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         if len(self._early) > _MOST_EARLY:
             del self._early[next(iter(self._early))]
 
-    def _whole(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
+    def _close_trace(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
         self._core.close_and_evaluate(trace_id, spans, None if why == "closed" else Completeness(why))
 
     def _is_agent(self, span: SpanReader, scope_name: str) -> bool:
@@ -158,7 +157,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         if not self._expects:
             self._expects = True
             self._expected.start()
-        self.look_at_open(self._expected.saw)
+        self.look_at_open(self._expected.examine)
         self._core.step()
 
     def _close(self, timeout_s: float) -> None:
@@ -169,8 +168,8 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         if not self.is_doubled:
             self._diagnostics.end()
 
-    def _unseen(self) -> str:
-        """Why no span of this process may have reached the processor."""
+    def _why_no_span(self) -> str:
+        """A possible reason why no span of this process has reached the processor."""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
         if self.pipeline() is not None:
@@ -192,13 +191,13 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         )
 
     def equals(self, other: InProcessSource) -> bool:
-        """Whether the other evaluates by an equal configuration and sends its scores to the same providers."""
+        """Whether the other processor has an equal configuration and the same providers."""
         if not isinstance(other, EvalSpanProcessor):
             return False
         return other._settings == self._settings and other._providers == self._providers
 
     def counts(self) -> dict[str, Any]:
-        """What every part counted: what was dropped, closed, scored, sent and lost."""
+        """The counters of every part: spans, traces, scores, deliveries and losses."""
         core, source = self._core.counts(), InProcessSource.counts(self)
         held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
         return core | source | super().counts() | held
@@ -211,10 +210,10 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
     `traces.decision_wait_partial`, here 1 s. A span is held for at most `max_wait` seconds; then it is exported without scores.
 
     Args:
-        inner: the exporter to which everything goes; never called by two threads at once.
+        inner: the wrapped exporter, which exports all spans; never called by two threads at once.
         config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. Its `exporters` get the
             results as well.
-        max_wait: seconds. A scorer of your own fails that does not return in a third of it or in `async_scoring.scorer_timeout`.
+        max_wait: seconds. A user-defined scorer fails if it takes longer than a third of it or `async_scoring.scorer_timeout`.
 
     Raises:
         ConfigError: the configuration cannot be used, or an argument has another type.
@@ -233,63 +232,63 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         in_each_child(self, EvalSpanExporter._begin)
 
     def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
-        limits, longest_s = _limits(self._settings), self._max_wait / MOST_HUNG
-        self._evaluate_by(limits, lambda: _UNSEEN, longest_s, evaluated=lambda trace_id: self._release([trace_id]))
+        """Start empty: at construction, and in a forked child, because the parent exports the spans that it holds."""
+        limits, longest_s = _limits(self._settings), self._max_wait / MOST_TIMEOUTS
+        self._evaluate_by(limits, lambda: _NO_SPAN, longest_s, evaluated=lambda trace_id: self._release([trace_id]))
         if self._engine.waits and not self._others:
             self._warnings.once(
                 "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
             )
-        self._waiting = HoldFilter(self._engine)
+        self._hold_filter = HoldFilter(self._engine)
         self._held = HeldSpans()
         self._exporting = threading.Lock()  # held around each call of inner.export
-        self._leaving: deque[ReadableSpan] = deque()  # with their scores, not yet exported
-        self._ended = threading.Lock()  # taken by the first shutdown and never released
-        self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._look, tick_s=_TICK_S)
+        self._released: deque[ReadableSpan] = deque()  # released spans that are not yet exported
+        self._ended = threading.Lock()  # acquired by the first shutdown and never released
+        self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._evaluate_due, tick_s=_TICK_S)
 
     # ------------------------------------------------------------------ in
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export every span at once that is not held; returns the inner exporter's result for these."""
+        """Export at once the spans that are not held, and return the result of the inner exporter for them."""
         if self._ended.locked():
             return SpanExportResult.FAILURE
-        passing = self._part(spans)
-        if self._ended.locked():  # shut down meanwhile: nothing would release the spans that were just held
-            self._unscored(self._held.waiting())
-            self._leave(_LATE_S)
+        passing = self._hold_run_spans(spans)
+        if self._ended.locked():  # shut down meanwhile: nothing else would release the spans that were just held
+            self._release_unscored(self._held.waiting())
+            self._export_released(_LATE_S)
         if not passing:
             return SpanExportResult.SUCCESS
         with self._exporting:
             return self._inner.export(passing)
 
-    def _part(self, spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
-        """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
+    def _hold_run_spans(self, spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
+        """Hold the runs' own spans, pass all spans to the pipeline if they can be evaluated, and return those to export now."""
         now = time.monotonic()
         try:
             frames = frames_of([span for span in spans if span.context is not None and is_relevant(span)])
-            roots = self._waiting.chosen(frames)
-        except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
+            roots = self._hold_filter.chosen(frames)
+        except Exception as error:  # noqa: BLE001 - spans that cannot be read must reach the backend, too
             self._counters.add("exporter.unread_spans", len(spans))
             self._warnings.once("unread", "spans were exported without being evaluated: %s", type(error).__name__)
             return spans
         held = {id(span): trace_id for trace_id, span_id, span in roots if self._held.hold(trace_id, span_id, span, now)}
-        self._take(frames, set(held.values()))
+        self._pass_to_pipeline(frames, set(held.values()))
         return [span for span in spans if id(span) not in held] if held else spans
 
-    def _take(self, frames: Sequence[SpanFrame], roots: set[bytes]) -> None:
+    def _pass_to_pipeline(self, frames: Sequence[SpanFrame], roots: set[bytes]) -> None:
         try:
             self._core.spans(frames)
         except Overloaded:
-            self._unscored(roots)
+            self._release_unscored(roots)
             return
         if roots:
-            self._release(roots - self._core.undecided(roots))  # their trace was closed and forgotten: it is not evaluated again
+            self._release(roots - self._core.undecided(roots))  # their trace is closed and not kept: no evaluation will follow
         self._worker.ensure()
 
     # ----------------------------------------------------------------- out
 
-    def place(self, report: Report) -> bool:
-        """Add the results to the run's own span as events; False, and counted, if the span has left already."""
+    def add_scores(self, report: Report) -> bool:
+        """Add the results to the run's own span as events; if it was exported already, count them and return False."""
         run, ended = report.trajectory, names.run_ended_ns(report)
         events = [event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
@@ -297,39 +296,39 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             self._counters.add("exporter.scores_unplaced", len(events))
         return placed
 
-    def _unscored(self, trace_ids: Collection[bytes]) -> None:
+    def _release_unscored(self, trace_ids: Collection[bytes]) -> None:
         if count := self._release(trace_ids):
             self._counters.add("exporter.unscored_spans", count)
 
     def _release(self, trace_ids: Collection[bytes]) -> int:
         released = self._held.release(trace_ids)
-        self._leaving.extend(released)
+        self._released.extend(released)
         return len(released)
 
-    def _look(self) -> None:
+    def _evaluate_due(self) -> None:
         while self._core.step():
             pass
         self._warn_of_limits()
         self._release_evaluated(self._held.waiting(time.monotonic() - self._max_wait))
-        self._leave(_SHUTDOWN_S)
+        self._export_released(_SHUTDOWN_S)
 
     def _warn_of_limits(self) -> None:
         if self._core.counts()["traces_over_limit"]:
-            self._warnings.once("limits", _EARLY, self._settings.traces.max_bytes, self._settings.traces.max_traces)
+            self._warnings.once("limits", _OVER_LIMIT, self._settings.traces.max_bytes, self._settings.traces.max_traces)
 
     def _release_evaluated(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
-        """Evaluate these traces and release their spans: with their scores if the evaluation ends in time, else without."""
+        """Evaluate these traces and release their spans, without scores if the evaluation does not end in time."""
         if trace_ids:
             self._core.close_now(trace_ids, timeout_s)
-            self._unscored(trace_ids)
+            self._release_unscored(trace_ids)
 
-    def _leave(self, timeout_s: float) -> bool:
-        """Export what has its scores; False if another export did not end in time, or the inner exporter refused."""
+    def _export_released(self, timeout_s: float) -> bool:
+        """Export the released spans; False if another export did not end in time, or the inner exporter failed."""
         if not self._exporting.acquire(timeout=timeout_s):
             return False
         try:
-            leaving = [self._leaving.popleft() for _ in range(len(self._leaving))]
-            done = [self._export(leaving[at : at + _BATCH]) for at in range(0, len(leaving), _BATCH)]
+            released = [self._released.popleft() for _ in range(len(self._released))]
+            done = [self._export(released[at : at + _BATCH]) for at in range(0, len(released), _BATCH)]
             return all(done)
         finally:
             self._exporting.release()
@@ -349,25 +348,25 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
     # ---------------------------------------------------------- life cycle
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate and export every span that was taken; False if not all of them were delivered in time."""
+        """Evaluate and export every held span; False if not all spans and results were delivered in time."""
         deadline = time.monotonic() + timeout_millis / 1000
         self._release_evaluated(self._held.waiting(), timeout_millis / 2000)
-        done = self._leave(max(0.0, deadline - time.monotonic()))
+        done = self._export_released(max(0.0, deadline - time.monotonic()))
         flushed = self._deliver(max(0.0, deadline - time.monotonic()))
         return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
 
     def shutdown(self) -> None:
-        """Evaluate and export what is held, then shut the inner exporter down. A second call does nothing."""
+        """Evaluate and export the held spans, then shut the inner exporter down. A second call does nothing."""
         if not self._ended.acquire(blocking=False):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         self._worker.end()
         self._core.close_now(self._held.waiting(), _SHUTDOWN_S / 4)
         self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
-        self._unscored(self._held.waiting())
-        if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
-            self._counters.add("exporter.failed_spans", len(self._leaving))
-            self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))
+        self._release_unscored(self._held.waiting())
+        if not self._export_released(max(0.1, deadline - time.monotonic())) and self._released:
+            self._counters.add("exporter.failed_spans", len(self._released))
+            self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._released))
         self._warn_of_limits()
         self._fanout.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
         self._diagnostics.end()
@@ -379,7 +378,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
 
 
 class _OnSpans(Exporter):
-    """Adds scores to the held spans."""
+    """The exporter that adds scores to held spans."""
 
     name = "spans"
 
@@ -388,12 +387,12 @@ class _OnSpans(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         exporter = self._exporter()
-        placed = [exporter is not None and exporter.place(report) for report in batch]
+        placed = [exporter is not None and exporter.add_scores(report) for report in batch]
         return ExportResult.ok() if all(placed) else ExportResult("accepted")
 
 
 def _limits(settings: EvalConfig) -> Limits:
-    """The configured limits; waits that are not configured are shorter than in a receiver."""
+    """The configured limits; the defaults of the decision waits are shorter than in a receiver."""
     limits, given = limits_of(settings), settings.traces.model_fields_set
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
     partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)

@@ -1,4 +1,4 @@
-"""Clients of judges and datasets of references, opened as the configuration names them."""
+"""Opens the clients of judges and the datasets of references that the configuration names."""
 
 from __future__ import annotations
 
@@ -23,95 +23,99 @@ from otel_eval.watched_files import WatchedFiles, read_small_file
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
 
-_Endpoint = tuple[str, str, str | None]  # its place in the configuration, its block, its key if that is a variable
+_Endpoint = tuple[str, str, str | None]  # place in the configuration, repr of the block, API key if a variable holds it
 
 
 _LONGEST_KEY: Final = 16 * 1024
 
 
 def judges_of(config: EvalConfig) -> dict[str, Judge]:
-    """The judges of a configuration by name; scorers that name the same judge share it.
+    """The judges of a configuration by name; scorers that name the same judge share its client.
 
     Raises:
-        ConfigError: an API key cannot be read; has one problem for each such judge.
+        ConfigError: API keys cannot be read; has one problem for each such judge.
     """
-    clients = _used.get() or Clients()
-    made = collect_errors(partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items())
-    return dict(zip(config.judges, made, strict=True))
+    clients = _building.get() or Clients()
+    judges = collect_errors(partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items())
+    return dict(zip(config.judges, judges, strict=True))
 
 
 def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
-    """The judge behind an endpoint.
+    """The judge at an endpoint.
+
+    Args:
+        spec: the keys of `JudgeEndpoint`.
+        where: the place of the mapping in the configuration, for errors.
 
     Raises:
-        ConfigError: the mapping cannot be used.
+        ConfigError: the mapping is invalid, or its API key cannot be read.
     """
     try:
         endpoint = JudgeEndpoint.model_validate(spec)
     except ValidationError as error:
         raise ConfigError(*[joined(where, line) for line in lines_of(error)]) from None
-    return (_used.get() or Clients()).judge(endpoint, where)
+    return (_building.get() or Clients()).judge(endpoint, where)
 
 
 class Clients:
-    """Clients of judges, reused with rate limit, cache and connections when a new configuration has the same endpoint.
+    """Clients of judges. A new configuration with the same endpoint reuses the client with its rate limit, cache and connections.
 
     Args:
-        count: increments a counter, given its name, amount and labels (one is `judge`).
+        count: adds to a counter, given its name, amount and labels (one is `judge`).
     """
 
     def __init__(self, count: Callable[..., None] | None = None) -> None:
         self._count: Final = count
-        self._kept: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
-        self._taken: dict[_Endpoint, JudgeClient] = {}  # of the one that is built
+        self._current: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
+        self._next: dict[_Endpoint, JudgeClient] = {}  # of the configuration that is being built
 
     @contextmanager
-    def used(self) -> Iterator[None]:
-        """A context in which a configuration is built; clients that it does not use are closed after it. On an error all stay."""
-        self._taken = {}
-        token = _used.set(self)
+    def building(self) -> Iterator[None]:
+        """A context in which a configuration is built. On exit clients that it did not use are retired, except after an error."""
+        self._next = {}
+        token = _building.set(self)
         try:
             yield
         finally:
-            _used.reset(token)
-        before, self._kept = self._kept, self._taken
-        for endpoint in before.keys() - self._kept.keys():
+            _building.reset(token)
+        before, self._current = self._current, self._next
+        for endpoint in before.keys() - self._current.keys():
             before[endpoint].retire()
 
     def judge(self, given: JudgeEndpoint | Judge, where: str) -> Judge:
-        """A function as it is; the client of an endpoint at its place in the configuration, a new one where that changed.
+        """Return a function unchanged, and for an endpoint its client: an existing one, or a new one if the endpoint changed.
 
         Raises:
-            ConfigError: its API key cannot be read.
+            ConfigError: the API key of the endpoint cannot be read.
         """
         if not isinstance(given, JudgeEndpoint):
             return given
         key = _key(given, where)
         endpoint = (where, repr(given), key if given.api_key_env else None)
-        client = self._taken.get(endpoint) or self._kept.get(endpoint) or self._new(given, where, key)
-        self._taken[endpoint] = client
+        client = self._next.get(endpoint) or self._current.get(endpoint) or self._new(given, where, key)
+        self._next[endpoint] = client
         return client
 
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
         from otel_eval.judges.client import JudgeClient  # deferred: it loads asyncio
 
-        same = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
+        fields = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
         tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
-        more: dict[str, Any] = {"read_key": lambda: key}
+        options: dict[str, Any] = {"read_key": lambda: key}
         if self._count:
-            more["count"] = partial(self._count, judge=name)
+            options["count"] = partial(self._count, judge=name)
         if given.api_key_file:
             read, kept = partial(_key, given, where), "the key read before stays in use"
-            more["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
-        return JudgeClient(**same, timeout_s=given.timeout, tls=tls, **more)
+            options["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
+        return JudgeClient(**fields, timeout_s=given.timeout, tls=tls, **options)
 
 
-_used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
+_building: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
 
 
 def _key(given: JudgeEndpoint, where: str) -> str | None:
-    """The API key, which no message quotes."""
+    """The API key of an endpoint; None if it has none. No message quotes the key."""
     if given.api_key_env is not None:
         where, key = f"{where}.api_key_env: the environment variable {given.api_key_env!r}", os.environ.get(given.api_key_env, "")
         missing = "is unset or empty; set it"
@@ -131,20 +135,20 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
     return key
 
 
-_KEPT: Final = 8  # configurations build their scorers more than once
+_CACHED: Final = 8  # cached, because a configuration builds its scorers more than once
 _in_use: Final[WeakSet[Dataset]] = WeakSet()
 
 
 def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
-    """The records of a file.
+    """Open a file of references.
 
     Args:
-        path: of the file; relative to the working directory (`load` makes paths in a configuration file absolute).
-        column, field: hold the keys and the references.
-        where: the key it stands under, for errors.
+        path: the path of the file, relative to the working directory (`load` makes paths in a configuration file absolute).
+        column, field: the columns of the keys and of the references.
+        where: the key of the configuration that names the file, for errors.
 
     Raises:
-        ConfigError: the file cannot be used, or no record has the field.
+        ConfigError: the file is invalid, or no record has the field.
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise ConfigError(
@@ -161,7 +165,7 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
     return dataset
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def _dataset(path: Path, column: str) -> Dataset:
     dataset = Dataset(path, column)
     _in_use.add(dataset)
@@ -169,7 +173,7 @@ def _dataset(path: Path, column: str) -> Dataset:
 
 
 def dataset_counts() -> dict[str, int]:
-    """How often files of references were read again in this process, and how often the new version could not be used."""
+    """How often files of references were read again in this process, and how often the new version was invalid."""
     used = list(_in_use)
     if not used:
         return {}

@@ -1,4 +1,4 @@
-"""Builds the Kafka receiver and connects it: pipelines of its partitions, and the results that its offsets wait for."""
+"""Builds the Kafka receiver with the pipelines of its partitions; offsets are committed once results are delivered."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ class KafkaIntake:
     """The Kafka receiver of a server.
 
     Args:
-        config: the whole configuration, of which `given` is `receivers.kafka`.
-        engine: for it alone: it evaluates on its own thread.
-        options: of each pipeline, beside what differs between them.
-        backpressure: why nothing more must be evaluated, or "".
+        config: the whole configuration.
+        given: its `receivers.kafka`.
+        engine: an engine that nothing else uses, because the receiver evaluates on its own thread.
+        later: the evaluator of asynchronous scorers, if there are any.
+        counters: counts what the receiver reads.
+        backpressure: returns why evaluation must pause, or "".
+        emit: called with each report.
+        options: arguments of every pipeline beside those that differ between partitions.
 
     Attributes:
-        undelivered: counts the reports that are queued and not delivered by every exporter.
+        undelivered: counts the reports that some exporter has not delivered yet.
 
     Raises:
         ConfigError: the file for dead letters cannot be written.
@@ -87,11 +91,11 @@ class KafkaIntake:
         return self._exporters_pause()
 
     def is_own(self, report: Report) -> bool:
-        """Whether the report is on a trace that was read from the topic."""
+        """Whether the trace of the report was read from the topic."""
         return report.stamp.evaluator in self.undelivered.evaluators
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
-        """Evaluate with another engine from the next trace on."""
+        """Use another engine from the next trace on."""
         self._engine, self._later = engine, self._later or later
         self.source.use_engine(engine, later)
 

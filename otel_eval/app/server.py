@@ -46,14 +46,14 @@ _REQUESTS: Final = (
     "oversized_requests",
     "internal_errors",
 )
-_DRAIN_S: Final = 24 * 3600.0  # no trace is open when draining; only judges and a full disk take time
+_DRAIN_S: Final = 24 * 3600.0  # when draining no trace is open; only judges and a full disk can take long
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
-_STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
+_STORED_S: Final = 3.0  # for delivery before the end if undelivered results are on disk
 
 
-class _Intake:
-    """Hands the receiver's requests to the pipeline."""
+class _PipelineConsumer:
+    """The consumer that passes requests of the receiver to the pipeline."""
 
     forwards = False
 
@@ -74,12 +74,12 @@ class Server:
     """`otel-eval serve` as an object.
 
     Args:
-        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. Of its
-            `workers` this is one process: `app.workers.front.FrontServer` starts several.
-        listens: whether it has addresses, for requests and for the admin server; else requests come by `take`.
+        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. This is
+            always one process: `app.workers.front.FrontServer` starts several.
+        listens: whether receiver and admin server listen; otherwise requests arrive by `take`.
 
     Raises:
-        ConfigError: an exporter cannot be opened, or storage holds traces of several workers.
+        ConfigError: an exporter cannot be opened, or the storage directory belongs to several workers.
     """
 
     def __init__(self, config: EvalConfig, *, listens: bool = True) -> None:
@@ -93,7 +93,7 @@ class Server:
         self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
         self._diagnostics: Final = Diagnostics(self.counts, self._why_no_span, engine.evaluations)
-        self._send: Final = self._diagnostics.counted(self._send_out)
+        self._emit: Final = self._diagnostics.counted(self._export)
         if config.storage:
             claim_split(config.storage.directory, 1)
         self._durable: Final = Durable(config.storage) if config.storage else None
@@ -112,7 +112,7 @@ class Server:
         self._later = self._later_of(config, engine)
         self._pipeline: Final = Pipeline(
             engine,
-            self._send,
+            self._emit,
             limits_of(config),
             evaluated=evaluated,
             later=self._later,
@@ -122,11 +122,11 @@ class Server:
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
             note=note,
-            between=self._between,
+            between=self._run_periodic,
             watch=self._diagnostics.evaluated,
         )
         relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
-        handler = DecodingHandler(relay or _Intake(self._pipeline), receiver_limits(config.receivers.otlp))
+        handler = DecodingHandler(relay or _PipelineConsumer(self._pipeline), receiver_limits(config.receivers.otlp))
         self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens)
         self.take: Final = self._receiver.take
         self._memory: Final = IdleMemory(
@@ -138,34 +138,34 @@ class Server:
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self)
 
-    def _between(self) -> None:
+    def _run_periodic(self) -> None:
         self._memory.look()
         if self._expected is not None:
-            self._expected.look()
+            self._expected.examine_queued()
 
     def scores(self) -> list[Family]:
-        """The metrics of results, for a scrape."""
+        """The metrics of results, for `/metrics`."""
         return list(families_of(self._metrics.collect() if self._metrics else None))
 
-    def look(self) -> tuple[dict[str, Any], Readiness]:
-        """What was counted, and whether it works."""
+    def state(self) -> tuple[dict[str, Any], Readiness]:
+        """The counters and the readiness, for the front."""
         return self.counts(), self.readiness()
 
     def _kafka_of(self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
-        engine = self._engine_of(config)  # of its own: an engine works on one thread
+        engine = self._engine_of(config)  # another one: an engine is used by one thread only
         hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
-        return KafkaIntake(config, given, engine, self._later, self._counters, self._delivery.backpressure, self._send, **hooks)
+        return KafkaIntake(config, given, engine, self._later, self._counters, self._delivery.backpressure, self._emit, **hooks)
 
     @property
     def _sources(self) -> list[Source]:
-        """The parts that bring spans."""
+        """The receivers."""
         otlp: list[Source] = [self._receiver] if self._config.receivers.otlp else []
         return [*otlp, self._kafka.source] if self._kafka else otlp
 
     def readiness(self) -> Readiness:
-        """Whether requests are taken and evaluated."""
+        """Whether requests are accepted and evaluation makes progress."""
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
         if not all(source.is_open for source in self._sources):
@@ -184,7 +184,7 @@ class Server:
             return later_of(config, engine, self._emit_late)
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
-    def _send_out(self, report: Report) -> None:
+    def _export(self, report: Report) -> None:
         if self._forward or self._metrics:
             self._fanout.export(report)
         if self._kafka:
@@ -197,7 +197,7 @@ class Server:
         if self._durable:
             self._durable.delivered(exporter, reports)
 
-    def _set_aside(self, reports: Sequence[Report], why: str) -> bool:
+    def _write_dead_letters(self, reports: Sequence[Report], why: str) -> bool:
         """Write failed results to the dead-letter file, and count them; False if that is not possible."""
         if not self._delivery.write_dead_letters(reports, "evaluation", why):
             return False
@@ -211,23 +211,23 @@ class Server:
         return why_no_span(self._receiver.counts(), self._bound)
 
     def note_stop(self) -> None:
-        """The process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        """Record that the process was asked to stop, so that its end does not count as a crash. Safe in a signal handler."""
         if self._durable:
             self._durable.note_stop()
 
     def _emit_late(self, report: Report) -> None:
         if self._kafka and self._kafka.is_own(report):
-            if self._kafka.source.is_open:  # else the trace is evaluated again by the next owner of its partition
-                self._send(report)
+            if self._kafka.source.is_open:  # otherwise the next owner of its partition evaluates the trace again
+                self._emit(report)
             return
         if self._durable is None or self._durable.late(report):
-            self._send(report)
+            self._emit(report)
 
     def _recover(self) -> None:
         if self._durable is None:
             return
         self._durable.takers = self._delivery.exporters_for
-        self._durable.attempts.set_aside = self._set_aside
+        self._durable.attempts.set_aside = self._write_dead_letters
         resuming = ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
         recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
@@ -238,15 +238,15 @@ class Server:
         if self._later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout
             self._pending_results = PendingResults(
-                unfinished, self._durable, self._later, self._send, self._pipeline.caught_up, timeout_s
+                unfinished, self._durable, self._later, self._emit, self._pipeline.caught_up, timeout_s
             )
             self._pending_results.start()
 
     def start(self) -> Bound:
-        """Listen; the addresses that were bound.
+        """Start every part, and return the addresses that were bound.
 
         Raises:
-            ConfigError: an address cannot be bound; then nothing is left running.
+            ConfigError: an address cannot be bound; every part is stopped then.
         """
         with starting(self.admin, self._receiver, self.stop):
             self._recover()
@@ -263,7 +263,7 @@ class Server:
             return self._bound
 
     def drain(self, stopping: threading.Event) -> bool:
-        """Score and deliver what storage kept, without listening; False if `stopping` was set first."""
+        """Score and deliver what storage kept, without listening; False if `stopping` was set before that was finished."""
         self._recover()
         self._delivery.start()
         if self._forward:
@@ -285,8 +285,11 @@ class Server:
         return delivered and done and not stopping.is_set()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver, once; False if this took too long."""
-        with self._stop_once:  # of a worker the front, or it itself where the front is gone
+        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long.
+
+        Later calls return the result of the first one.
+        """
+        with self._stop_once:  # the front stops a worker, which stops by itself if the front has ended
             if self._stopped is None:
                 self._stopped = self._stop(timeout_s)
             return self._stopped
@@ -296,35 +299,35 @@ class Server:
         deadline = time.monotonic() + timeout_s
         for source in self._sources:
             source.stop(min(2.0, timeout_s / 4))
-        scored = self._finish(max(0.0, (deadline - time.monotonic()) * 0.7))
-        passed_on = self._pass_on((deadline - time.monotonic()) * 0.7)
+        scored = self._stop_evaluation(max(0.0, (deadline - time.monotonic()) * 0.7))
+        forwarded = self._stop_forwarding((deadline - time.monotonic()) * 0.7)
         delivered = self._deliver(deadline)
         for source in self._sources:
             source.close(max(0.5, deadline - time.monotonic()))
         if self._durable:
             self._durable.close()
         self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
-        if self._bound is not None:  # else it never began
+        if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()
-        return scored and delivered and passed_on
+        return scored and delivered and forwarded
 
-    def _pass_on(self, left_s: float) -> bool:
-        """With storage, requests that the endpoint does not accept soon are forwarded after the next start."""
+    def _stop_forwarding(self, left_s: float) -> bool:
+        """Forward the queued requests; with storage, those not accepted within 3 s are forwarded after the next start."""
         left_s = min(left_s, _STORED_S) if self._durable else left_s
         return self._forward is None or self._forward.stop(max(0.1, left_s))
 
     def _deliver(self, deadline: float) -> bool:
         self._delivery.stop()
         left_s = max(0.1, deadline - time.monotonic())
-        # With storage, what no endpoint accepts now is delivered after the next start.
+        # With storage, results that no endpoint accepts now are delivered after the next start.
         delivered = self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s) or self._durable is not None
         flushed = self._fanout.flush(max(0.1, deadline - time.monotonic()))
         self._fanout.close(max(0.1, deadline - time.monotonic()))
         self._delivery.close(max(0.1, deadline - time.monotonic()))
         return delivered and flushed
 
-    def _finish(self, timeout_s: float) -> bool:
-        """With storage, open traces stay for the next start; without it they are evaluated as they are."""
+    def _stop_evaluation(self, timeout_s: float) -> bool:
+        """Stop evaluation. Without storage, open traces are evaluated now; with storage, they stay open for the next start."""
         if self._durable is None:
             return self._pipeline.stop(timeout_s=timeout_s)
         self._durable.stop()
@@ -333,10 +336,10 @@ class Server:
         return True
 
     def reload(self, config: EvalConfig) -> list[str]:
-        """Use other evaluations from now on, also for open traces; returns the changed keys that need a restart.
+        """Use other evaluations from now on, also for open traces, and return the changed keys that need a restart.
 
         Raises:
-            ConfigError: a scorer or a judge cannot be built; then the running configuration is kept.
+            ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
         """
         engine = self._engine_of(config)
         later = self._later or self._later_of(config, engine)
@@ -365,9 +368,9 @@ class Server:
 
 
 def why_no_span(counted: Mapping[str, Any], bound: Bound | None) -> str:
-    """Why no span may have arrived at a receiver with these counters and addresses."""
-    asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
-    requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
+    """A possible reason why no span has arrived at a receiver with these counters and addresses."""
+    totals = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
+    requests = ", ".join(f"{totals[key]} {key.replace('_', ' ')}" for key in _REQUESTS if totals.get(key)) or "no request came"
     places = " and ".join(f"{name} {place}" for name in ("grpc", "http") if (place := getattr(bound, name, None)))
     if not places:
         return "no record of the topic was read; check the topic, the group's offsets and initial_offset"

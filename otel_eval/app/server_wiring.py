@@ -30,45 +30,48 @@ from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
 from otel_eval.storage.durable import Durable
 
-_CLOSE_S: Final = 1.0  # for pages that are being answered
-_UNDO_S: Final = 1.0  # for ending what was begun when a start fails
+_CLOSE_S: Final = 1.0  # for requests to the admin server that are being answered
+_UNDO_S: Final = 1.0  # for stopping the parts that were started when a start fails
 
 
 def receiver_of(
     given: OtlpReceiver | None, handler: ExportHandler, ready: Callable[[], bool], *, listens: bool = True
 ) -> OtlpServer:
-    """The receiver, not listening yet, without a transport if it is off.
+    """Build the receiver; it does not listen yet, and has no transport if it is not configured.
 
     Args:
-        listens: False: whatever is configured, no transport is on.
+        given: `receivers.otlp` of the configuration.
+        handler: handles the requests.
+        ready: returns whether evaluation makes progress.
+        listens: False to have no transport, whatever is configured.
 
     Raises:
-        ConfigError: a token cannot be had.
+        ConfigError: a token cannot be read.
     """
     if given is None or not listens:
         return OtlpServer(handler)
-    addresses = {protocol: each.endpoint for protocol, each in _served(given).items()}
+    addresses = {protocol: each.endpoint for protocol, each in _enabled_servers(given).items()}
     return OtlpServer(handler, certificates=_certificates(given), tokens=_tokens(given.auth), ready=ready, **addresses)
 
 
 def receiver_limits(given: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
-    """What clients may cost; of a message the greater one of the two protocols' limits."""
+    """The limits for clients; for the size of a message, the greater limit of the two protocols."""
     given = given or OtlpReceiver()
-    largest = max(each.max_message_size for each in _served(given).values())
+    largest = max(each.max_message_size for each in _enabled_servers(given).values())
     sizes = {"max_inflight_bytes": given.max_inflight_size, "max_attributes": given.max_attributes}
     return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
 
 
-def _served(given: OtlpReceiver) -> dict[str, HttpServer]:
-    """The servers of the protocols that are on."""
+def _enabled_servers(given: OtlpReceiver) -> dict[str, HttpServer]:
+    """The enabled servers by protocol."""
     return {protocol: each for protocol, each in given.protocols if each}
 
 
 def _certificates(given: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
-    """What opens the certificates of each protocol that speaks TLS."""
+    """For each protocol with TLS, a function that opens its certificates."""
     return {
         protocol: partial(Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(each.tls))
-        for protocol, each in _served(given).items()
+        for protocol, each in _enabled_servers(given).items()
         if each.tls
     }
 
@@ -78,14 +81,14 @@ def _tokens(given: Auth | None) -> BearerTokens | None:
 
 
 class AdminServices:
-    """The pages and the metrics of one receiver.
+    """The admin server of a receiver, and the export of its self-metrics.
 
     Args:
-        given: the configuration's `telemetry`.
-        monitored: whose state is shown and whose counts are sent.
+        given: `telemetry` of the configuration.
+        monitored: the server whose state is shown and whose counters are exported.
 
     Raises:
-        ConfigError: the endpoint for metrics cannot be used.
+        ConfigError: the endpoint for metrics is invalid.
     """
 
     def __init__(self, given: Telemetry, monitored: Monitored) -> None:
@@ -96,10 +99,10 @@ class AdminServices:
         self.address: str | None = None
 
     def start(self) -> None:
-        """Serve the pages and begin to send.
+        """Start the admin server and the export of metrics.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: the address cannot be bound.
         """
         if self._given.endpoint:
             self._server = AdminServer(self._given.endpoint, self._monitored, self._given.allowed_hosts)
@@ -119,14 +122,14 @@ class AdminServices:
 
 @contextmanager
 def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float], object]) -> Iterator[None]:
-    """A context in which the parts of a server are started; if one cannot, `stop` ends what was begun.
+    """A context in which the parts of a server are started; if that raises, `stop` stops the parts that were started.
 
-    The pages come first, so that /readyz answers 503 while the rest starts.
+    The admin server is started first, so that /readyz answers 503 while the rest starts.
     """
     try:
         tune_malloc()
         tune_gc()
-        receiver.fit(raise_limit())
+        receiver.limit_connections(raise_limit())
         admin.start()
         yield
     except BaseException:
@@ -153,32 +156,36 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: with every problem, and without secrets.
     """
-    readings: list[Callable[[], object]] = []
+    checks: list[Callable[[], object]] = []
     if otlp := config.receivers.otlp:
-        readings += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
-    readings += [partial(refuse_credentials, config), *_client_files(config)]
+        checks += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
+    checks += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
-        readings += [each.tls.context for each in to.values() if is_secure(each)]
-        readings.append(partial(known_scorers, config))
+        checks += [each.tls.context for each in to.values() if is_secure(each)]
+        checks.append(partial(known_scorers, config))
     for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
         if client:
-            readings.append(partial(_check_kafka, client.settings(), key))
-    readings += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
-    collect_errors(readings)
+            checks.append(partial(_check_kafka, client.settings(), key))
+    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
+    collect_errors(checks)
 
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
-    """Read the files for TLS of every endpoint that results, spans or metrics are sent to."""
+    """Functions that read the TLS files of every endpoint to which results, spans or metrics are sent."""
     forward, metrics = config.exporters.forward, config.telemetry.otlp
     if forward and forward.tls:
         yield forward.address("exporters.forward").tls.context
-    ways = [(each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
-    ways += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
-    yield from (for_signal(to, signal).tls.context for to, signals in ways if is_secure(to) for signal in signals)
+    endpoints = [(each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
+    endpoints += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
+    yield from (for_signal(to, signal).tls.context for to, signals in endpoints if is_secure(to) for signal in signals)
 
 
 def _check_datasets(config: EvalConfig) -> None:
-    """Read every record of the files of references as the scorer that uses it does."""
+    """Read every record of the files of references as its scorer reads it.
+
+    Raises:
+        ConfigError: a record is invalid; has at most 20 problems.
+    """
     found = [problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)]
     if found:
         more = [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"] if len(found) > _MOST_PROBLEMS else []
@@ -210,7 +217,7 @@ def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence
 
 
 def suggestions(config: EvalConfig) -> list[str]:
-    """What scorers may be meant to do otherwise than they are configured, each with its place in the configuration."""
+    """Hints at parameters of scorers that may not do what was intended, each with its place in the configuration."""
     return [f"{place}: {each}" for place, scorer in _placed_scorers(config) for each in getattr(scorer, "suggestions", ())]
 
 
@@ -241,10 +248,10 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
 
 
 def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
-    """See whether librdkafka takes the settings, without a connection.
+    """Check whether librdkafka accepts the settings, without a connection.
 
     Raises:
-        ConfigError: a name, a value or a file cannot be used.
+        ConfigError: a name, a value or a file is invalid.
     """
     from confluent_kafka import Consumer, KafkaException  # deferred: the package is an extra
 
@@ -256,10 +263,10 @@ def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
 
 
 def refuse_unshared(config: EvalConfig) -> None:
-    """See whether several workers can share what is configured.
+    """Check whether several workers can share what is configured.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: they cannot share it.
     """
     if config.workers == 1:
         return
@@ -273,7 +280,7 @@ def refuse_unshared(config: EvalConfig) -> None:
         raise ConfigError("receivers.kafka.options.group.instance.id: workers cannot share it; leave it out, or set workers to 1")
     try:
         pickle.dumps(config)
-    except Exception as error:  # noqa: BLE001 - anything may be in an object of the user's
+    except Exception as error:  # noqa: BLE001 - pickling a user's object may raise anything
         raise ConfigError(
             f"workers: {config.workers} processes need a configuration that can be pickled ({type(error).__name__}); define "
             "functions and classes at the top level of a module, or set workers to 1"
@@ -281,7 +288,7 @@ def refuse_unshared(config: EvalConfig) -> None:
 
 
 def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
-    """The configuration of one worker: limits of the whole service are divided, and each has a storage directory of its own."""
+    """The configuration of one worker: its share of the limits of the service, and a storage directory of its own."""
     workers, traces, storage = config.workers, config.traces, config.storage
     most_bytes = max(traces.max_bytes_per_trace, traces.max_bytes // workers)
     share = traces.model_copy(update={"max_traces": max(1, traces.max_traces // workers), "max_bytes": most_bytes})

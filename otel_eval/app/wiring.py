@@ -1,4 +1,4 @@
-"""Builds the parts that every way of running needs from the configuration: limits, engine, asynchronous results, schema."""
+"""Builds from the configuration what every way of running needs: limits, engine, evaluator of asynchronous scorers, schema."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _log = logging.getLogger("otel_eval")
 
 
 def limits_of(config: EvalConfig) -> Limits:
-    """The limits of assembly."""
+    """The limits for the assembly of traces."""
     traces = config.traces
     sizes = traces.model_dump(include={"max_traces", "max_spans_per_trace", "max_bytes_per_trace", "max_bytes"})
     return Limits(
@@ -57,7 +57,7 @@ def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
 
 
 def plan_of(config: EvalConfig) -> Plan:
-    """A plan that reads everything of a trace, not only what the evaluations need."""
+    """A plan that decodes everything in a trace, not only what the evaluations need."""
     return Plan(tables=tables_of(config), needs=ALL_NEEDS, records_tool_spans=config.own_conventions.records_tool_spans)
 
 
@@ -72,16 +72,16 @@ def engine_of(
     """The engine for the configuration's evaluations.
 
     Args:
-        counters: counts users' scorers that do not return in time; None: their time is not limited.
-        longest_s: the limit of their time, where that of the configuration is longer.
-        lines: whether results are written as JSON, in which a trace without a result has a line too.
+        counters: counts calls of user-defined scorers that do not return in time; None: their time is not limited.
+        longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
+        lines: whether results are written as JSON, where a trace without a result has a line, too.
         clients: clients of judges; those whose endpoint did not change are reused.
 
     Raises:
         ConfigError: the API key of a judge cannot be read.
     """
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
-    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
+    with (clients or Clients()).building(), named_judges(judges_of(config) if config.judges else {}):
         evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
     results, records = config.results, config.own_conventions.records_tool_spans
     return Engine(evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run)
@@ -98,8 +98,8 @@ def later_of(
     """The evaluator of asynchronous scorers; None if there are none.
 
     Args:
-        unbounded: the queue has no limit, because the caller bounds the number of reports itself.
-        options: further ones of the evaluator.
+        unbounded: whether the queue has no limit, because the caller bounds the number of reports itself.
+        options: further arguments of `AsyncEvaluator`.
     """
     if not engine.waits:
         return None
@@ -115,7 +115,7 @@ _ID: Final = "urn:otel-eval:configuration"
 
 
 def config_schema() -> dict[str, Any]:
-    """The schema as JSON values; editors that know it complete and validate configuration files."""
+    """The JSON schema of the configuration; editors use it to complete and validate configuration files."""
     schema = EvalConfig.model_json_schema()
     specification, definitions = scorer_schema()
     schema["$defs"]["Scorer"] = specification
@@ -124,20 +124,22 @@ def config_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, "$id": _ID, **schema}
 
 
-_MOST_SPANS: Final = 64  # between two looks, which come ten times a second
-_MOST_BYTES: Final = 64 * 1024  # of a span that is kept until it is looked at
+_MOST_SPANS: Final = 64  # queued between two calls of `examine_queued`, which come ten times a second
+_MOST_BYTES: Final = 64 * 1024  # of a span that is queued
 _MOST_SEEN: Final = 10_000
 _WILD: Final = frozenset("*?[")
 
 
 class ExpectedResults:
-    """Starts the counters of results at 0 before the first result, because a rate ignores the value that a series begins with.
+    """Starts counters of results at 0 before the first result, because a rate ignores the first value of a series.
 
-    That is done for the services and agents that the configuration names, and for each agent when its first span is seen. Few
-    spans are looked at in a second, on the worker: an agent that is missed under load is found with its next run or result.
+    That is done for the services and agents that the configuration names, and for each agent when its first span arrives. Only a
+    limited number of spans a second is examined, on the worker: an agent that is missed under load is found with a later span
+    or result.
 
     Args:
-        exporters: their counters begin at 0.
+        exporters: the exporters whose counters start at 0.
+        engine: recognises agents, and has the evaluations.
     """
 
     def __init__(self, exporters: Fanout, engine: Engine) -> None:
@@ -152,26 +154,26 @@ class ExpectedResults:
         self._expected = [(each, glob_matcher(each.match.service), glob_matcher(each.match.agent)) for each in engine.evaluations]
 
     def start(self) -> None:
-        """Expect what the configuration names; a service or agent that it leaves open is no label."""
+        """Start the counters of what the configuration names; a service or agent that it names by a pattern becomes no label."""
         for each, _, _ in self._expected:
             self._exporters.expect(each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent))
 
     def note(self, spans: Iterable[SpanFrame]) -> None:
-        """Keep the first of the spans that arrived, if there is room; called by the threads of requests."""
+        """Queue the first of the spans that arrived until the queue is full; called by the threads of requests."""
         for _, _, frame, size in spans:
             if len(self._spans) >= _MOST_SPANS:
                 return
             if size <= _MOST_BYTES:
                 self._spans.append(frame)
 
-    def look(self) -> None:
-        """Look at the spans that were kept."""
+    def examine_queued(self) -> None:
+        """Examine the queued spans; called by the worker."""
         while self._spans:
             _, payload, resource_scope = self._spans.popleft()
-            self.saw(resource_scope.view(payload), resource_scope.scope_name, resource_scope.service)
+            self.examine(resource_scope.view(payload), resource_scope.scope_name, resource_scope.service)
 
-    def saw(self, view: SpanReader, scope_name: str, service: str) -> None:
-        """A span was seen, which may be open."""
+    def examine(self, view: SpanReader, scope_name: str, service: str) -> None:
+        """Start the counters of the agent that a span, ended or still open, describes, if any."""
         agent = self._engine.agent_of(view, scope_name)
         if agent is None or (service, agent) in self._seen:
             return
@@ -186,25 +188,26 @@ def _literal(pattern: str) -> str:
     return pattern if _WILD.isdisjoint(pattern) else ""
 
 
-MOST_HUNG: Final = 3
-"""Runs on which a scorer may hang before it is no longer called: each of them costs a thread until the process ends."""
+MOST_TIMEOUTS: Final = 3
+"""How many calls of a scorer may hang before it is no longer called: each of them blocks a thread until the process ends."""
 
 
 def guarded(scorer: Scorer, limit_s: float, counters: Counters) -> Scorer:
-    """The scorer, limited in time if it is a user's; asynchronous ones have a limit of their own."""
+    """The scorer, with a time limit if it is user-defined; asynchronous scorers have a limit of their own."""
     own = is_own_scorer(scorer) or getattr(scorer, "asynchronous", False)
     return scorer if own else GuardedScorer(scorer, limit_s, counters)
 
 
 class GuardedScorer:
-    """Limits how long a user's own scorer may take, so that it cannot hold up other runs. Called for one run at a time.
+    """Limits how long a user-defined scorer may take, so that it cannot delay other runs. Called for one run at a time.
 
-    Such a scorer runs on a thread of its own. If it does not return in time the run's result fails and the next run gets a new
-    thread, because Python cannot end the old one; after three of them the scorer is no longer called. Code that keeps the
-    interpreter's lock, such as a catastrophic regular expression, cannot be limited this way.
+    The scorer runs on a thread of its own. If it does not return in time, the result of the run is a failure, and the next run
+    gets a new thread, because Python cannot end the old one; after three timeouts the scorer is no longer called. Code that holds
+    the interpreter's lock, such as a regular expression with catastrophic backtracking, cannot be limited this way.
 
     Args:
-        limit_s: how long one may take for one run.
+        scorer: the scorer to call.
+        limit_s: how long a call may take, in seconds.
         counters: counts `scorers.hung` by scorer.
     """
 
@@ -215,12 +218,12 @@ class GuardedScorer:
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
         self._scorer, self._limit_s, self._counters = scorer, limit_s, counters
         self._worker: WorkerThread | None = None
-        self._times = 0
+        self._timeouts = 0
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
-        """The scorer's outcome, or a failure if it does not return in time."""
-        if self._times >= MOST_HUNG:
-            return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_HUNG} runs")
+        """The outcome of the scorer, or `Failed` if it does not return in time or is no longer called."""
+        if self._timeouts >= MOST_TIMEOUTS:
+            return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_TIMEOUTS} runs")
         worker = self._worker = self._worker or WorkerThread(f"otel-eval-{self.name}", f"scorer {self.name} was not called")
         outcome: Future[Outcome] = Future()
         worker.put(partial(_score, self._scorer, trajectory, outcome))
@@ -229,18 +232,18 @@ class GuardedScorer:
         try:
             return outcome.result(self._limit_s)
         except TimeoutError:
-            worker.end()  # by itself, should the call ever return
+            worker.end()  # the thread ends if the call ever returns
         self._worker = None
-        self._times += 1
+        self._timeouts += 1
         self._counters.add("scorers.hung", scorer=self.name)
-        effect = "it is no longer called" if self._times >= MOST_HUNG else "this run goes without it"
+        effect = "it is no longer called" if self._timeouts >= MOST_TIMEOUTS else "this run goes without it"
         _log.warning("scorer %s did not return within %g s; %s", self.name, self._limit_s, effect)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 
 def _score(scorer: Scorer, trajectory: Trajectory, outcome: Future[Outcome]) -> None:
-    with suppress_tracing():  # spans of an agent that the scorer runs would be evaluated by the scorer, without end
+    with suppress_tracing():  # spans of an agent that the scorer runs would be scored by it again, in an endless loop
         try:
             outcome.set_result(checked_outcome(scorer(trajectory)))
-        except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
+        except BaseException as error:  # noqa: BLE001 - also SystemExit: only the scorer runs on this thread
             outcome.set_result(failed_from(error))

@@ -82,13 +82,13 @@ def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
     """Trace id, number of spans, services and completeness."""
     spans = explained.trace.spans
     services = shown.services(span.service for span in spans)
-    facts = [
+    parts = [
         f"trace {shown.id(explained.trace.trace_id)}",
         plural(len(spans), "span"),
         f"service{'' if len(services) == 1 else 's'} {_listed(services)}" if services else "no service.name",
         str(explained.completeness),
     ]
-    return textwrap.wrap(plain(" · ".join(facts)), WIDTH, subsequent_indent="    ")
+    return textwrap.wrap(plain(" · ".join(parts)), WIDTH, subsequent_indent="    ")
 
 
 def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanation]]:

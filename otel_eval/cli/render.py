@@ -107,7 +107,7 @@ def run_block(
 def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool) -> list[str]:
     """Name, ids, service, start, number of calls, duration and completeness of the run, on up to three lines."""
     count = len(trajectory.calls)
-    facts = [
+    parts = [
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
         *_ids(trajectory, full=full_ids),
         *(f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in case.items()),
@@ -118,7 +118,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
     ]
-    text = f"{_GLUE}· ".join(plain(fact) for fact in facts if fact)
+    text = f"{_GLUE}· ".join(plain(part) for part in parts if part)
     for unit in ("ms", "s"):
         text = text.replace(f" {unit}{_GLUE}", f"{_GLUE}{unit}{_GLUE}")
     lines = textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")

@@ -1,4 +1,4 @@
-"""A user's own convention, from the mapping that a configuration holds; its keys and their types are those of built-in tables."""
+"""Reads a user-defined convention from a mapping in the configuration, with the keys and types of built-in tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 
 
 def _scalar(value: Any) -> Any:
-    """YAML reads an unquoted `true` or `1` as something else than the text of an attribute."""
+    """A boolean or number as the text of an attribute, because YAML does not read an unquoted `true` or `1` as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int) else value
 
 
-def _listed(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
@@ -43,7 +43,7 @@ class _Row(Shape, use_attribute_docstrings=False):
 
 
 class _Type(Shape):
-    """A type is written as a mapping, so that it cannot be taken for a text that the value must be."""
+    """A required type, written as a mapping to distinguish it from a required text."""
 
     type: Literal["object", "array", "string", "boolean"]
 
@@ -54,45 +54,45 @@ def _needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
     return tuple((key, _JSON_TYPES[need.type] if isinstance(need, _Type) else need) for key, need in given.items())
 
 
-def _testing(rule: Rule) -> Rule:
+def _with_condition(rule: Rule) -> Rule:
     if not rule.key and not rule.name:
         raise ValueError("the rule holds for every span; name an attribute (key) or a span name (name)")
     return rule
 
 
-def _some(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _not_empty(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     if not rules:
         raise ValueError("[] holds no rule; describe which spans are agents, models and tools")
     return rules
 
 
-def _made(cls: type, *more: Any) -> Any:
-    """The type of a record of this class in a configuration: a mapping of its fields."""
+def _record(cls: type, *validators: Any) -> Any:
+    """The pydantic type that reads a record of the class from a mapping of its fields."""
     hints = get_type_hints(cls)
     defaults = {each.name: ... if each.default is each.default_factory is MISSING else each.default for each in fields(cls)}
-    known: dict[str, Any] = {name: (_READ.get(hint, hint), defaults[name]) for name, hint in hints.items()}
+    known: dict[str, Any] = {name: (_TYPES.get(hint, hint), defaults[name]) for name, hint in hints.items()}
     shape = create_model(f"{cls.__name__}Shape", __base__=_Row, **known)
-    made = AfterValidator(lambda row: cls(**{key: getattr(row, key) for key in row.model_fields_set}))
-    return Annotated[shape, made, *more]
+    build = AfterValidator(lambda row: cls(**{key: getattr(row, key) for key in row.model_fields_set}))
+    return Annotated[shape, build, *validators]
 
 
-def _rows(row: Any, *more: Any) -> Any:
-    """A list of such records."""
-    return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_listed), *more]
+def _records(row: Any, *validators: Any) -> Any:
+    """The pydantic type of a list of records."""
+    return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_as_tuple), *validators]
 
 
-def _by_form(text: Any, mapping: Any) -> Any:
-    """A text or a mapping, each of its own type."""
+def _text_or_mapping(text: Any, mapping: Any) -> Any:
+    """The pydantic type of a text or a mapping, with a type for each."""
     return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)]
 
 
 _Text = Annotated[str, Field(min_length=1)]
 _Flag = Annotated[bool, Field(strict=True)]
 _Scalar = Annotated[_Text, BeforeValidator(_scalar)]
-_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed)]
-_Names = Annotated[frozenset[_Text], BeforeValidator(_listed)]
-# Of a table's fields and of its rows, by the types that they have there.
-_READ: Final[dict[Any, Any]] = {
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_as_tuple)]
+_Names = Annotated[frozenset[_Text], BeforeValidator(_as_tuple)]
+# The pydantic types that read fields of tables and rows, by the types of these fields.
+_TYPES: Final[dict[Any, Any]] = {
     str: _Scalar,
     bool: _Flag,
     bool | None: Annotated[_Flag | None, BeforeValidator(lambda value: None if value == "unknown" else value)],
@@ -101,19 +101,19 @@ _READ: Final[dict[Any, Any]] = {
     frozenset[str] | None: _Names | None,
     Mapping[table.Field, tuple[str, ...]]: dict[table.Field, _Texts],
     Mapping[str, str]: dict[_Text, _Text],
-    # Texts that stand for "not recorded", which an empty text can be.
+    # Texts that mean "not recorded"; one of them may be empty.
     Mapping[str, frozenset[str]]: dict[
-        _Text, Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_listed)]
+        _Text, Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_as_tuple)]
     ],
     tuple[tuple[str, str | type], ...]: Annotated[
-        dict[_Text, _by_form(_Scalar, _Type)],  # type: ignore[misc] # a type that is made when this runs
+        dict[_Text, _text_or_mapping(_Scalar, _Type)],  # type: ignore[misc] # a type that is built at runtime
         AfterValidator(_needs),
     ],
 }
-_READ.update({GenericAlias(tuple, (row, ...)): _rows(_made(row)) for row in (Mark, EventRow, MessageRow)})
-_READ[tuple[Rule, ...]] = _rows(_made(Rule, AfterValidator(_testing)), AfterValidator(_some))
-_READ[tuple[str | Wrapper, ...]] = _rows(_by_form(Annotated[_Text, AfterValidator(_wrapper_name)], _made(Wrapper)))
-_TABLE: Final = _made(Convention)
+_TYPES.update({GenericAlias(tuple, (row, ...)): _records(_record(row)) for row in (Mark, EventRow, MessageRow)})
+_TYPES[tuple[Rule, ...]] = _records(_record(Rule, AfterValidator(_with_condition)), AfterValidator(_not_empty))
+_TYPES[tuple[str | Wrapper, ...]] = _records(_text_or_mapping(Annotated[_Text, AfterValidator(_wrapper_name)], _record(Wrapper)))
+_TABLE: Final = _record(Convention)
 
 
 def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:

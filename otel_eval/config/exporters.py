@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, With
 
 from otel_eval.config.receivers import Address, KafkaClient
 from otel_eval.config.units import Count, Distinct, Seconds, Size, Some, Target, TlsFiles, Whole, tls_without_https
-from otel_eval.config.validation import LIST, MAPPING, Shape, joined, twice
+from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, joined
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
@@ -31,16 +31,16 @@ ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
 _OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
 _HEADER_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 Signals = Distinct[Literal["logs", "metrics", "spans"]]
-Passed = Distinct[Literal["traces", "logs", "metrics"]]
+ForwardedSignals = Distinct[Literal["traces", "logs", "metrics"]]
 
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
-    """The files of a `tls` block, which errors name by its place in the configuration."""
+    """The files of a `tls` block; errors name its place in the configuration, `where`."""
     return ClientTls.from_config(where, tls.model_dump() if tls else {})
 
 
 class ExportEndpoint(Shape):
-    """A server that the configuration names, and how it is asked."""
+    """A server that the configuration names, and how requests are sent to it."""
 
     endpoint: Target
     """http:// or https:// URL."""
@@ -59,7 +59,7 @@ class ExportEndpoint(Shape):
                 yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text, without blanks in the name"
 
     def address(self, key: str) -> Endpoint:
-        """Where a client sends to; errors in its files for TLS name its key in the configuration."""
+        """The endpoint for a client; errors in its TLS files name `key`, its key in the configuration."""
         known = type(self).model_fields
         given: dict[str, Any] = {name: getattr(self, name) for name in ("protocol", "compression") if name in known}
         tls = client_tls(self.tls, f"{key}.tls")
@@ -75,7 +75,7 @@ class OtlpEndpoint(ExportEndpoint):
     """The protocol of the endpoint."""
 
     def contradictions(self) -> Iterator[str]:
-        """Over HTTP the URL is that of all signals."""
+        """A URL that ends in the path of one signal, because the path is added for each signal."""
         yield from super().contradictions()
         if self.protocol != "grpc" and (found := _OF_ONE_SIGNAL.search(self.endpoint)):
             yield f"endpoint: '{found[0]}' at its end is the path of one signal, which is added for each; leave it out"
@@ -106,7 +106,7 @@ class JsonlExporter(Shape):
 class ForwardExporter(OtlpEndpoint):
     """Forwards everything that `otel-eval serve` receives, unchanged except for the scores on the runs' own spans."""
 
-    signals: Passed = ("traces", "logs", "metrics")
+    signals: ForwardedSignals = ("traces", "logs", "metrics")
     """Which signals are forwarded."""
     compression: Literal["none", "gzip"] = "none"
     """How requests are compressed."""
@@ -126,7 +126,7 @@ class AnnotationEndpoint(ExportEndpoint):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keys that say neither where the scores are sent nor how: parameters of the product's exporter."""
+        """The values of keys that `ExportEndpoint` does not have: parameters of the exporter of the product."""
         return {key: getattr(self, key) for key in type(self).model_fields if key not in ExportEndpoint.model_fields}
 
 
@@ -138,7 +138,7 @@ class PhoenixTarget(AnnotationEndpoint):
 
 
 class _NoneReplaced(AnnotationEndpoint):
-    """Of a product in which no score replaces another: there is nothing that a result without a score would clear."""
+    """The endpoint of a product in which scores are not replaced, so that a result without a score has none to clear."""
 
     unscored: Literal[False] = False
     """Not possible for a product that takes values and labels only."""
@@ -188,13 +188,13 @@ class KafkaExporter(KafkaClient):
     """How long one batch may take to be acknowledged by all replicas."""
 
 
-def _form(given: Any) -> str:
+def _list_or_mapping(given: Any) -> str:
     return LIST if isinstance(given, list | tuple) else MAPPING
 
 
 # A union without a discriminator would report the problems of both forms for one mistake.
 _ListOfOtlp = Annotated[Some[OtlpExporter], Tag(LIST)]
-OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_form)]
+OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_list_or_mapping)]
 """One endpoint, or a list of them."""
 
 
@@ -233,7 +233,7 @@ class Exporters(Shape):
 
     @classmethod
     def known_keys(cls) -> Collection[str]:
-        """Those of the class, and the names of the exporters of installed packages."""
+        """The fields of the class, and the names of exporters of installed packages."""
         return [*cls.model_fields, *installed_exporters()]
 
     @property
@@ -251,7 +251,7 @@ class Exporters(Shape):
 
     @property
     def has_no_run(self) -> bool:
-        """Whether one of them has a row for each trace without a result, as JSON Lines do; an event is about a run."""
+        """Whether an exporter gets a row for each trace without a run: those that write JSON do, events always have a run."""
         return self.jsonl is not None or (self.kafka is not None and self.kafka.encoding == "json")
 
     @property
@@ -260,8 +260,8 @@ class Exporters(Shape):
         return self.model_extra or {}
 
     def contradictions(self) -> Iterator[str]:
-        """OTLP endpoints of one name, and what is wrong with exporters of packages."""
-        yield from twice("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
+        """OTLP endpoints with the same name, and invalid options of exporters of packages."""
+        yield from duplicates("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
         for name, options in self.of_packages.items():
             if options is not None and not isinstance(options, Mapping):
                 yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"

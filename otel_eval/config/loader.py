@@ -53,25 +53,25 @@ def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None)
     unset: dict[str, str] = {}
     expanded = expand(given, os.environ, unset, always_text=_TEXT)
     if folder is not None and "evaluations" in expanded:
-        expanded = {**expanded, "evaluations": _beside(folder, expanded["evaluations"])}
+        expanded = {**expanded, "evaluations": _with_full_paths(folder, expanded["evaluations"])}
     problems = [*unset.values()]
-    blamed = tuple(path + end for path in unset for end in ":.[")
+    reported = tuple(path + end for path in unset for end in ":.[")
     try:
         config = EvalConfig.model_validate(expanded)
     except ValidationError as error:
-        problems += [line for line in lines_of(error) if not line.startswith(blamed)]
+        problems += [line for line in lines_of(error) if not line.startswith(reported)]
     if problems:
         raise ConfigError(*problems, where=where)
     return config
 
 
-def _beside(folder: Path, value: Any) -> Any:
-    """The value with the files of references, which stand relative to the configuration file, under their full paths."""
+def _with_full_paths(folder: Path, value: Any) -> Any:
+    """The value with full paths of files of references, which are relative to the folder of the configuration file."""
     if isinstance(value, list):
-        return [_beside(folder, each) for each in value]
+        return [_with_full_paths(folder, each) for each in value]
     if not isinstance(value, Mapping):
         return value
-    found = {key: _beside(folder, each) for key, each in value.items()}
+    found = {key: _with_full_paths(folder, each) for key, each in value.items()}
     if "key" in found and is_file(found.get("dataset")):
         found["dataset"] = str(folder / found["dataset"])
     return found
@@ -105,8 +105,8 @@ def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], 
     Args:
         value: plain YAML values.
         environment: the variables.
-        missing: takes path → problem where a variable is not set and no default is given.
-        always_text: keys below which nothing is typed, so that a key of digits keeps its leading zero.
+        missing: gets path → problem for each variable that is not set and has no default.
+        always_text: keys below which values stay text, so that an API key of digits keeps its leading zero.
     """
 
     def expanded(value: Any, path: str, as_text: bool) -> Any:
@@ -127,7 +127,7 @@ def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], 
 
 
 def _resolved(found: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str) -> str:
-    """What a reference stands for."""
+    """The text that replaces a reference; an unset variable without default is added to `missing`."""
     escaped, name, default = found.groups()
     if escaped:
         return found[0][1:]
@@ -155,7 +155,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
 
 
 def refuse_credentials(config: EvalConfig) -> None:
-    """For commands, whose configuration an operator can change; a program that scores itself is warned and runs on.
+    """Refuse credentials in URLs; for commands, where an operator can change the file. A program that scores itself only warns.
 
     Raises:
         ConfigError: a URL holds credentials.
@@ -166,7 +166,7 @@ def refuse_credentials(config: EvalConfig) -> None:
 
 MAX_DEPTH: Final = 50
 MAX_DIGITS: Final = 1000
-MAX_NODES: Final = 100_000  # after aliases are followed, so that a bomb of aliases is refused before it is walked
+MAX_NODES: Final = 100_000  # after aliases are resolved, so that an alias bomb is refused before it is expanded
 _REMEDY: Final = (
     "see that lines of one level begin below one another, indented by blanks, that a blank follows each colon, that brackets and "
     "quotes close, and that special characters are quoted"
@@ -199,7 +199,7 @@ def parse(text: str, *, where: str) -> Any:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise ConfigError(_explain(error, text, where)) from None
+        raise ConfigError(_yaml_problem(error, text, where)) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}; check the numbers and the nesting") from None
 
@@ -215,13 +215,13 @@ def typed(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars of YAML 1.2 and limits on what may be written."""
+    """PyYAML's safe loader with the scalars of YAML 1.2 and limits of depth and size."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.deep_construct = True  # refuses what contains itself
+        self.deep_construct = True  # refuses a value that contains itself
         self._weights: dict[int, int] = {}
         self._depth = 0
 
@@ -242,13 +242,13 @@ class _Loader(yaml.SafeLoader):
     def _weigh(self, node: Any) -> int:
         if isinstance(node, yaml.ScalarNode):
             return 1
-        # Inner nodes are weighed before outer ones, each once; an alias weighs what it stands for. Ten levels of ten aliases are
-        # thus refused without being walked.
+        # Inner nodes are weighed before outer ones, each once; an alias has the weight of its node. So ten levels of ten aliases
+        # are refused without being expanded.
         inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         return 1 + sum(self._weights[id(part)] for part in inner)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Without merging by `<<`, which YAML 1.2 does not have, and without keys that stand twice."""
+        """Build a mapping; refuse duplicate keys, and merging by `<<`, which YAML 1.2 does not have."""
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value == "<<" and key.style is None:
@@ -285,12 +285,12 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:str", _text)
 
 
-def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
+def _yaml_problem(error: yaml.YAMLError, text: str, where: str) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     if mark is None:
         return f"{where}: {problem}; write plain YAML"
-    for line in {mark.line, mark.line - 1}:  # a folded text may be blamed on the line that follows it
+    for line in {mark.line, mark.line - 1}:  # PyYAML may report a folded text on the line after it
         hint = _operator_hint(text, line)
         if hint:
             return f"{where} line {line + 1}: {hint}"

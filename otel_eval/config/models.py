@@ -1,4 +1,4 @@
-"""The configuration as objects: what is evaluated, by which scorers and judges, and the whole of one file."""
+"""The configuration of a file as objects, and its parts about evaluations, scorers, judges and conventions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
 from otel_eval.config.units import Count, Plain, Seconds, Share, Some, TlsFiles, Variable, Whole, tls_without_https, url_of
-from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, twice
+from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, form_of
 from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
@@ -47,14 +47,14 @@ def scorer_of(spec: Any) -> Scorer:
     return checked_scorer(spec) if isinstance(spec, Scorer) and not isinstance(spec, type) else create_scorer(spec)
 
 
-def _usable(spec: Any) -> Any:
+def _buildable(spec: Any) -> Any:
     scorer_of(spec)
     return spec
 
 
 ScorerSpec = Annotated[
     Any,
-    AfterValidator(_usable),
+    AfterValidator(_buildable),
     WithJsonSchema(
         {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}, "name": {"type": "string"}}}
     ),
@@ -74,13 +74,13 @@ class Evaluation(Shape):
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
     def contradictions(self) -> Iterable[str]:
-        """Scorers of one name."""
-        return twice("scorers", [scorer.name for scorer in self.build()], "give one of them another name")
+        """Scorers with the same name."""
+        return duplicates("scorers", [scorer.name for scorer in self.build()], "give one of them another name")
 
-    # The last of the validators is around the others.
+    # The last validator wraps the others.
     @model_validator(mode="wrap")
     @classmethod
-    def _alone(cls, given: Any, handler: Any) -> Any:
+    def _with_any_judge_name(cls, given: Any, handler: Any) -> Any:
         with any_judge_name():  # names of judges are resolved in the whole configuration
             return handler(given)
 
@@ -121,11 +121,11 @@ ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Disc
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 
-_OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
+_RESERVED: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
 
 
 def _url(text: str) -> str:
-    if holds_credentials(text):  # then it is not shown either
+    if holds_credentials(text):  # not quoted
         raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
     if url_of(text) is None:
         raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
@@ -133,9 +133,9 @@ def _url(text: str) -> str:
 
 
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    ours = sorted(_OURS & given.keys())
-    if ours:
-        raise ValueError(f"{ours[0]}: is set by otel-eval; leave it out")
+    reserved = sorted(_RESERVED & given.keys())
+    if reserved:
+        raise ValueError(f"{reserved[0]}: is set by otel-eval; leave it out")
     unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
     if unsendable is not None:
         raise ValueError(f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of these")
@@ -175,7 +175,7 @@ class JudgeEndpoint(Shape):
     """Further fields of each request, e.g. `{temperature: 0}`."""
 
     def contradictions(self) -> Iterator[str]:
-        """One key, and an installed client."""
+        """TLS files without https://, two keys, or a missing package."""
         yield from tls_without_https(self.tls, self.base_url)
         if self.api_key_env is not None and self.api_key_file is not None:
             yield "api_key_file: is given beside api_key_env; name one of them"
@@ -184,9 +184,9 @@ class JudgeEndpoint(Shape):
 
 
 def _judge(given: Any, endpoint: Any) -> Any:
-    """A coroutine function as it is, or the one at a path; else an endpoint."""
+    """Return a coroutine function, given itself or by its path; validate anything else as an endpoint."""
     is_path = isinstance(given, str) and ":" in given
-    if isinstance(given, str) and not is_path:  # which may be the key itself: it is not shown
+    if isinstance(given, str) and not is_path:  # not quoted: it may be the key itself
         raise ValueError("a text is no endpoint; write base_url, model and api_key_env, or the path package.module:function")
     if not callable(given) and not is_path:
         return endpoint(given)
@@ -259,30 +259,30 @@ class EvalConfig(Shape):
         return given if isinstance(given, Conventions) else Conventions(tables=given)
 
     def named_scorers(self) -> list[tuple[str, Scorer]]:
-        """Every scorer with the name of its evaluation, to see what it is: judges are built for their names only."""
+        """Every scorer with the name of its evaluation, for inspection only: their judges are placeholders."""
         with any_judge_name():
             return [(each.name, scorer) for each in self.evaluations for scorer in each.build()]
 
     def contradictions(self) -> Iterator[str]:
-        """Judges that are not there, and evaluations of one name."""
+        """Unknown judges, and evaluations with the same name."""
         for place, evaluation in enumerate(self.evaluations):
             for number, spec in enumerate(evaluation.scorers):
                 try:
-                    scorer_of(spec)  # of an evaluation that was an object before, judges may be unknown
+                    scorer_of(spec)  # an evaluation that was given as an object may name unknown judges
                 except ConfigError as error:
                     yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
-        yield from twice("evaluations", [each.name for each in self.evaluations], "rename one of them")
+        yield from duplicates("evaluations", [each.name for each in self.evaluations], "rename one of them")
 
     @model_validator(mode="wrap")
     @classmethod
-    def _judged_by_name(cls, given: Any, handler: Any) -> Any:
-        """Names of judges mean something where scorers are built, which is before this object is there."""
+    def _with_judge_names(cls, given: Any, handler: Any) -> Any:
+        """Make the names of judges known while scorers are validated, which happens before this object exists."""
         if not isinstance(given, Mapping):
             return handler(given)
         judges = given.get("judges")
-        with named_judges(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
+        with named_judges(dict.fromkeys(judges, _placeholder_judge) if isinstance(judges, Mapping) else {}):
             return handler(given)
 
 
-async def _not_yet(prompt: str) -> str:
+async def _placeholder_judge(prompt: str) -> str:
     raise NotImplementedError  # never called: no judge is called while a configuration is validated

@@ -80,16 +80,16 @@ class GrpcServer(HttpServer):
             yield "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and 1.3; leave it out"
 
 
-# `grpc:` with nothing behind it is null in YAML.
-_NAMED: Final = BeforeValidator(lambda given: {} if given is None else given)
+# `grpc:` without a value is null in YAML.
+_NULL_AS_DEFAULTS: Final = BeforeValidator(lambda given: {} if given is None else given)
 
 
 class Protocols(Shape):
     """The protocols that are served: those that are named."""
 
-    grpc: Annotated[GrpcServer | None, _NAMED] = None
+    grpc: Annotated[GrpcServer | None, _NULL_AS_DEFAULTS] = None
     """OTLP over gRPC; `grpc:` alone takes the defaults."""
-    http: Annotated[HttpServer | None, _NAMED] = None
+    http: Annotated[HttpServer | None, _NULL_AS_DEFAULTS] = None
     """OTLP over HTTP; `http:` alone takes the defaults."""
 
     def contradictions(self) -> Iterator[str]:
@@ -112,7 +112,7 @@ class OtlpReceiver(Shape):
 
 
 _OWN: Final = ("bootstrap.", "security.", "sasl.", "ssl.ca", "ssl.certificate", "ssl.key", "enable.", "auto.", "group.id", "acks")
-"""Beginnings of settings that other keys give, or on which the guarantees rest."""
+"""Prefixes of settings that other keys set, or on which guarantees depend."""
 
 
 class Sasl(Shape):
@@ -139,7 +139,7 @@ class KafkaClient(Shape):
     """Further settings of librdkafka, such as `session.timeout.ms` or `linger.ms`."""
 
     def contradictions(self) -> Iterator[str]:
-        """Settings that are not the user's to give, and a package that is missing."""
+        """Settings that only otel-eval may set, and a missing package."""
         for name in self.options:
             if name.startswith(_OWN):
                 yield f"options.{name}: is set by otel-eval; leave it out"
@@ -181,7 +181,7 @@ class KafkaReceiver(KafkaClient):
     """A topic to which they are written unchanged."""
 
     def contradictions(self) -> Iterator[str]:
-        """One place for dead letters, and no loop."""
+        """Two places for dead letters, or the topic that is read as one."""
         yield from super().contradictions()
         if self.dead_letter and self.dead_letter_topic:
             yield "dead_letter and dead_letter_topic are both given; leave one out"
@@ -202,7 +202,7 @@ class Receivers(Shape):
     def _named_is_on(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        # `otlp:` with nothing behind it means its defaults; left out, it is on unless Kafka is named.
+        # `otlp:` without a value means its defaults; left out, it is on unless Kafka is named.
         if given.get("otlp", ...) is None:
             return {**given, "otlp": {}}
         return {"otlp": None, **given} if given.get("kafka") else given
@@ -242,7 +242,7 @@ class Traces(Shape):
         """Times and sizes that cannot be reached because of others."""
         times = ("decision_wait", "decision_wait_partial", "idle_timeout", "max_age")
         pairs = [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]
-        if "decision_wait_detached" in self.model_fields_set:  # its default gives way to the times that are written
+        if "decision_wait_detached" in self.model_fields_set:  # its default is limited by the times that are given
             pairs += [("decision_wait_partial", "decision_wait_detached"), ("decision_wait_detached", "idle_timeout")]
         for lesser, greater in pairs:
             if getattr(self, lesser) > getattr(self, greater):

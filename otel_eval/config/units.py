@@ -31,7 +31,7 @@ def seconds_of(value: Any) -> float:
     >>> seconds_of("250ms"), seconds_of("5m"), seconds_of(2)
     (0.25, 300.0, 2.0)
     """
-    seconds = _plain(value, _SECONDS)
+    seconds = _quantity_of(value, _SECONDS)
     if seconds is None or not 0 <= seconds <= _LONGEST_S:
         raise ValueError(f"{redacted_repr(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
     return seconds
@@ -46,7 +46,7 @@ def bytes_of(value: Any) -> int:
     >>> bytes_of("64KB"), bytes_of("512MiB"), bytes_of(10)
     (64000, 536870912, 10)
     """
-    size = _plain(value, _BYTES)
+    size = _quantity_of(value, _BYTES)
     if size is None or not 1 <= size <= _LARGEST or size != int(size):
         raise ValueError(f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
     return int(size)
@@ -68,7 +68,7 @@ def url_of(text: str) -> SplitResult | None:
     >>> url_of("http://127.0.0.1:4318").port, url_of("http://127.0.0.1: 4318")
     (4318, None)
     """
-    if _BLANK.search(text):  # the library leaves out some of these without a word
+    if _BLANK.search(text):  # `urlsplit` removes some of these silently
         return None
     try:
         parts = urlsplit(text)
@@ -84,7 +84,7 @@ def _target(text: str) -> str:
 
 
 def _variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):  # the value may be the key itself, written here by mistake: it is not shown
+    if not _VARIABLE.fullmatch(name):  # not quoted: it may be the key itself, written here by mistake
         raise ValueError("the value is not the name of an environment variable; write e.g. OTEL_EVAL_TOKEN, and never the key")
     return name
 
@@ -101,14 +101,14 @@ def _text_or_number(value: Any) -> str | bool | int | float:
     return value
 
 
-def _plain(value: Any, units: Mapping[str, float]) -> float | None:
+def _quantity_of(value: Any, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and one of the units; None if the value is neither."""
     if isinstance(value, str):
         found = _QUANTITY.fullmatch(value.strip())
         return float(found[1]) * units[found[2]] if found and found[2] in units else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Integers that a float cannot hold are out of range too.
+    # Integers that a float cannot represent are out of range, too.
     return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
 
 
@@ -129,7 +129,7 @@ Variable = Annotated[str, AfterValidator(_variable)]
 Item = TypeVar("Item")
 Some = Annotated[tuple[Item, ...], AfterValidator(_not_empty)]
 Distinct = Annotated[Some[Item], AfterValidator(lambda given: tuple(dict.fromkeys(given)))]
-"""A list of at least one value; one that stands twice counts once."""
+"""A list of at least one value, without duplicates."""
 
 
 class TlsFiles(Shape):
@@ -150,6 +150,6 @@ class TlsFiles(Shape):
 
 
 def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
-    """The problem of files for TLS that are named for an endpoint without it."""
+    """A problem if TLS files are given for an endpoint without TLS."""
     if tls is not None and not url.startswith("https"):
         yield f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"

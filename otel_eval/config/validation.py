@@ -15,7 +15,7 @@ from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
 _log = logging.getLogger("otel_eval")
 
-# Tags of a key that takes a list or a mapping; pydantic puts them into paths, where messages leave them out.
+# Tags for keys that accept a list or a mapping; pydantic adds them to paths, and messages leave them out.
 LIST: Final = "[]"
 MAPPING: Final = "{}"
 _SECRET: Final = frozenset({"headers", "sasl", "username", "password"})  # their values are never shown
@@ -48,7 +48,7 @@ _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
 def form_of(given: Any) -> str:
-    """The tag of a value of a key that takes a list or a mapping."""
+    """The tag of a value whose key accepts a list or a mapping."""
     return MAPPING if isinstance(given, Mapping | BaseModel) else LIST
 
 
@@ -95,17 +95,17 @@ class Shape(BaseModel):
         known = dict.fromkeys(cls.known_keys(), False) | {name: each.is_required() for name, each in cls.model_fields.items()}
         problems += wrong_keys(present, known)
         try:
-            made = handler({key: value for key, value in present.items() if key in known})
-            problems += () if problems else made.contradictions()
+            built = handler({key: value for key, value in present.items() if key in known})
+            problems += () if problems else built.contradictions()
         except ValidationError as error:
             problems += lines_of(error)
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
-        return made
+        return built
 
     @classmethod
     def _present(cls, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-        """The values under their present keys; a deprecated key is logged, and a problem beside the one that replaces it."""
+        """Rename deprecated keys, with a warning; a key that is given under both names is added to `problems`."""
         values = dict(given)
         for old in cls.deprecated_keys.keys() & given.keys():
             value, new = values.pop(old), cls.deprecated_keys[old]
@@ -150,13 +150,13 @@ def joined(path: str, message: str) -> str:
 def _path(location: tuple[Any, ...]) -> str:
     text = ""
     for part in location:
-        if part not in (LIST, MAPPING, "[key]"):  # the last: a key of a mapping is wrong, and not its value
+        if part not in (LIST, MAPPING, "[key]"):  # "[key]": the key of a mapping is invalid, not its value
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 
 
-def twice(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
-    """A problem for each name that stands twice."""
+def duplicates(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
+    """A problem for each name that is used more than once."""
     for name, count in Counter(each for each in names if isinstance(each, str)).items():
         if count > 1:
             yield f"{key}: the name {redacted_repr(name)} is used twice; {remedy}"

@@ -29,7 +29,7 @@ class MalformedRequest(Exception):
     """The request is not valid HTTP/1.1, or ambiguous.
 
     Attributes:
-        code: what it is answered.
+        code: the status of the response.
     """
 
     def __init__(self, code: HTTPStatus, message: str) -> None:
@@ -41,9 +41,9 @@ class RequestHead(NamedTuple):
     """A request before its body.
 
     Attributes:
-        path: without the query, and without the server's name where that is in the line too.
-        version: "HTTP/1.0" or "HTTP/1.1"; later ones of HTTP/1 count as that.
-        last: whether the connection ends after the answer.
+        path: without the query, and without scheme and host if the request line has an absolute URL.
+        version: "HTTP/1.0" or "HTTP/1.1"; later minor versions of HTTP/1 are treated as 1.1.
+        last: whether the connection is closed after the response.
     """
 
     method: str
@@ -60,7 +60,7 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
         MalformedRequest: the head is not valid HTTP/1.1, with the status to answer.
         ConnectionError: the connection was closed before the head was complete.
     """
-    if line == b"\r\n":  # some clients end a body so; one is forgiven
+    if line == b"\r\n":  # some clients send CRLF after a body; RFC 9112 asks servers to ignore one
         line = _next(stream)
     if len(line) > _LONGEST:
         raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
@@ -99,7 +99,7 @@ def _headers(stream: BufferedIOBase) -> Message:
 
 
 def too_long() -> MalformedRequest:
-    """The error of a head with more than may be in it."""
+    """The error for too many or too large headers."""
     return MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
 
 
@@ -117,23 +117,25 @@ def _unambiguous(headers: Message, version: str) -> None:
 def _path(target: str) -> str:
     path = _ABSOLUTE.sub("", target, count=1) if target[:1] in "hH" else target
     path = path.partition("?")[0]
-    # An endpoint that is configured with a slash at its end makes two of them.
+    # An endpoint that is configured with a trailing slash results in two slashes.
     return "/" + path.lstrip("/") if path.startswith("//") else path
 
 
-_LINE: Final = 1024  # of a chunk's size or of a trailer
+_LINE: Final = 1024  # bytes of the line of a chunk's size, or of a trailer
 _TRAILERS: Final = 64
-_EXTENSIONS: Final = 16 * 1024  # of all chunks, which are not used
+_EXTENSIONS: Final = 16 * 1024  # bytes of the extensions of all chunks, which are ignored
 
 Read = Callable[[Callable[[int], object]], bytes]
 
 
 def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[int, Read]:
-    """The announced size, 0 if the body comes in chunks, and how to read it.
+    """The size of the body from the headers, 0 if it is chunked, and a function that reads it.
+
+    That function gets a function which reserves memory for each chunk; a body that is not chunked reserves nothing.
 
     Raises:
         InputError: the headers do not define unambiguously where the body ends.
-        RequestTooLarge: they announce more than `limit`.
+        RequestTooLarge: the body is larger than `limit` bytes.
     """
     lengths, coding = headers.get_all("Content-Length", []), headers.get("Transfer-Encoding")
     if coding is not None:
@@ -169,7 +171,7 @@ def _line(stream: BufferedIOBase) -> bytes:
 
 
 def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]) -> bytes:
-    body = bytearray()  # and no list: chunks of two bytes would take twenty times their size
+    body = bytearray()  # not a list: chunks of two bytes would take twenty times their size
     beside = 0
     while True:
         line = _line(stream)

@@ -1,6 +1,6 @@
-"""A threaded HTTP/1.1 server whose connections are bounded in number and in time; the receiver and the admin server build on it.
+"""A threaded HTTP/1.1 server with limits on the number of connections and on their time, for the receiver and the admin server.
 
-A connection has a thread. When all are taken, the client that is late the longest loses its connection to the next one.
+Each connection has a thread. If the limit is reached, a new connection replaces the one whose client has been late the longest.
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ from typing import Any, Final
 from otel_eval.descriptors import accept
 from otel_eval.http1 import MalformedRequest, read_head, too_long
 
-_WRITE_S: Final = 10.0  # for a client to take a response
-_ROOM_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
-_LINGER_S: Final = 2.0
+_WRITE_S: Final = 10.0  # for a client to receive a response
+_REPLACE_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
+_DRAIN_S: Final = 2.0
 _HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
-_SLOWEST: Final = 1024.0  # bytes a second: a fraction of the slowest mobile network
-_USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary line has
+_SLOWEST: Final = 1024.0  # bytes a second, the minimum: a fraction of the slowest mobile network
+_USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary connection has
 
 
 class TimedReader(io.RawIOBase):
-    """A socket to read from until a deadline, however few bytes come at a time."""
+    """Reads from a socket with a deadline for the whole message, not a timeout for each read."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self.allow(0.0)
+        self.start_message(0.0)
 
-    def allow(self, seconds: float, size: int = sys.maxsize) -> None:
-        """Begin anew: so many seconds to a deadline, and so many bytes until then."""
-        self.go_on(seconds, inf)
+    def start_message(self, seconds: float, size: int = sys.maxsize) -> None:
+        """Start a new message: set the deadline in seconds from now, and the number of bytes that may be read."""
+        self.set_deadline(seconds, inf)
         self._received, self._left = 0, size
 
-    def go_on(self, seconds: float, grace: float) -> None:
-        """A new deadline, and a pace: from `grace` seconds on a client that sends less than 1 KiB a second is too slow.
+    def set_deadline(self, seconds: float, grace: float) -> None:
+        """Set a new deadline and a minimum pace: after `grace` seconds a client must have sent 1 KiB for each further second.
 
-        What was read since `allow` counts, since some of it may belong to what is read now.
+        Bytes read since `start_message` count, because some of them may belong to the body.
         """
         self._began, self._seconds, self._grace, self._left = time.monotonic(), seconds, grace, sys.maxsize
 
     @property
     def late_since(self) -> float:
-        """The monotonic time at which a client on an ordinary line would have sent what this one did."""
+        """The monotonic time at which a client on an ordinary connection would have sent the bytes received so far."""
         return self._began + self._received / _USUAL
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True, as `io.RawIOBase` requires."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Whatever came, as soon as something did.
+        """Read the bytes that are available, and wait only if there are none.
 
         Raises:
-            TimeoutError: the deadline has passed, or too little came.
-            MalformedRequest: more was sent than a head may have.
+            TimeoutError: the deadline has passed, or the client is slower than the minimum pace.
+            MalformedRequest: the head of the request is too large.
         """
         if self._left <= 0:
             raise too_long()
@@ -77,30 +77,30 @@ class TimedReader(io.RawIOBase):
 
 
 class ConnectionHandler(BaseHTTPRequestHandler):
-    """The requests of one connection. Subclasses define `do_…` and `send_error`, and answer by `reply`."""
+    """The requests of one connection. Subclasses define `do_…` and `send_error`, and respond by `reply`."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 65536
     server: ConnectionServer
     raw_requestline: bytes
-    unread = True  # whether the client may still be sending a body that is not read
+    unread = True  # whether the client may still be sending a body
 
     def setup(self) -> None:
-        """Read by deadline instead of by a timeout of each read."""
+        """Set up reading with a deadline."""
         super().setup()
         self.timed = TimedReader(self.connection)
         self.rfile = io.BufferedReader(self.timed, 65536)
         self.headers = Message()
 
     def handle_one_request(self) -> None:
-        """Wait for a request and answer it."""
-        self.timed.allow(self.server.idle_s, _HEADER_BYTES)
+        """Wait for a request and handle it."""
+        self.timed.start_message(self.server.idle_s, _HEADER_BYTES)
         self.wait_for_client()
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        """Read the head instead of the base class, which repairs what it cannot read."""
+        """Parse the head, strictly; the base class would repair invalid requests."""
         self.close_connection = True
         self.command, self.headers, self.request_version = "", Message(), self.protocol_version
         try:
@@ -110,12 +110,12 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.send_error(error.code, str(error))
             return False
         finally:
-            self.server.works()
+            self.server.mark_working()
         return True
 
     def wait_for_client(self) -> None:
-        """From now on the client is waited for: it may lose its connection to another one if it is late."""
-        self.server.waits(lambda: self.timed.late_since)
+        """Mark the connection as waiting for its client: if the client is late, a new connection may replace it."""
+        self.server.mark_waiting(lambda: self.timed.late_since)
 
     def reply(self, code: int, content_type: str, body: bytes, extra: Mapping[str, str] | None = None) -> None:
         """Send a response."""
@@ -127,21 +127,21 @@ class ConnectionHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
-        self.timed.allow(0.0)
-        self.wait_for_client()  # to take it
+        self.timed.start_message(0.0)
+        self.wait_for_client()  # to receive it
         self.connection.settimeout(_WRITE_S)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
         self.wfile.flush()
         if self.close_connection and self.unread:
-            self._linger()
+            self._drain()
         self.unread = True
 
-    def _linger(self) -> None:
-        """Read what the client still sends: closing the connection at once would destroy the response before it is read."""
+    def _drain(self) -> None:
+        """Read what the client still sends: closing at once would reset the connection before the client reads the response."""
         self.connection.shutdown(socket.SHUT_WR)
-        self.timed.allow(_LINGER_S)
+        self.timed.start_message(_DRAIN_S)
         while self.rfile.read1(65536):
             pass
 
@@ -150,10 +150,10 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         return "otel-eval"
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Nothing: requests are counted, not logged."""
+        """Do nothing: requests are counted, not logged."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class ConnectionServer(ThreadingMixIn, TCPServer):
@@ -161,16 +161,16 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
 
     Args:
         address: host and port.
-        handler: of the requests of a connection.
-        connections: at once.
+        handler: the class that handles the requests of a connection.
+        connections: the maximum number of open connections.
         idle_s: how long a connection may wait for the next request, its headers included.
 
     Attributes:
-        late_s: how late a client must be to lose its connection when all are taken.
-        thread_name: of the accepting thread.
+        late_s: how many seconds late a client must be for a new connection to replace it.
+        thread_name: the name of the accepting thread.
 
     Raises:
-        OSError: it cannot listen there.
+        OSError: the address cannot be bound.
     """
 
     allow_reuse_address = True
@@ -185,22 +185,22 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         super().__init__(address, handler)
         self.idle_s: Final = idle_s
         self.stopping = False
-        self._places = threading.BoundedSemaphore(connections)
+        self._slots = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
-        self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # for a client: since when it is late
+        self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # since when the client of a thread is late
         self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=self.thread_name, daemon=True)
 
     def start(self) -> None:
-        """Serve, on threads of its own."""
+        """Accept connections on a thread of its own."""
         self._loop.start()
 
     def get_request(self) -> Any:
-        """Accept a connection; not at once again if the process has no file descriptor left."""
+        """Accept a connection; if the process has no file descriptor left, pause before the next attempt."""
         return accept(super().get_request)
 
     def refuse(self, request: Any) -> None:
-        """Called before a connection is closed for which there is no room."""
+        """Called before a connection over the limit is closed."""
 
     def secure(self, request: Any) -> Any:
         """The connection to serve, with TLS if it is used; None if the handshake failed."""
@@ -208,7 +208,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, or refuse it if there are too many."""
-        if not self._places.acquire(blocking=False) and not self._make_room():
+        if not self._slots.acquire(blocking=False) and not self._replace_late():
             try:
                 self.refuse(request)
             finally:
@@ -216,8 +216,8 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             return
         super().process_request(request, client_address)
 
-    def _make_room(self) -> bool:
-        """End the connection whose client is late the longest."""
+    def _replace_late(self) -> bool:
+        """Close the connection whose client has been late the longest; False if none is late enough, or its thread goes on."""
         before = time.monotonic() - self.late_s
         with self._lock:
             late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
@@ -225,15 +225,15 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             if latest is None or late[latest] >= before:
                 return False
             _close(latest, socket.SHUT_RDWR)
-        return self._places.acquire(timeout=_ROOM_S)
+        return self._slots.acquire(timeout=_REPLACE_S)
 
-    def waits(self, since: Callable[[], float]) -> None:
-        """The connection of this thread waits for its client; `since`: from when on the client is late."""
+    def mark_waiting(self, since: Callable[[], float]) -> None:
+        """Mark the connection of this thread as waiting for its client; `since` returns when the client was due."""
         with self._lock:
             self._waiting[threading.current_thread()] = since
 
-    def works(self) -> None:
-        """The connection of this thread no longer waits for its client."""
+    def mark_working(self) -> None:
+        """Mark the connection of this thread as no longer waiting for its client."""
         with self._lock:
             self._waiting.pop(threading.current_thread(), None)
 
@@ -252,13 +252,13 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             with self._lock:
                 del self._open[request]
                 self._waiting.pop(threading.current_thread(), None)
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client whose connection broke sends again what was not answered."""
+        """Do nothing: a client whose connection broke retries requests without a response."""
 
     def stop(self, timeout_s: float) -> None:
-        """End the connections; those that still write a response have so long to finish."""
+        """Close the connections; those that still write a response have `timeout_s` seconds to finish."""
         deadline = time.monotonic() + timeout_s
         self.shutdown()
         self.server_close()

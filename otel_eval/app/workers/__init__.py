@@ -1,1 +1,1 @@
-"""`otel-eval serve --workers N`: one process that receives, N that evaluate."""
+"""`otel-eval serve --workers N`: one process that receives requests, and N that evaluate traces."""

@@ -3,8 +3,8 @@
 The front checks, counts and splits requests by trace id. Each worker is a complete server without listeners: it assembles,
 evaluates, stores and exports its traces.
 
-Requests are split without decoding spans. Every byte goes somewhere: what stands around spans to each part that gets some of
-them, what belongs to no trace to the first. A request is acknowledged when every part was.
+Requests are split without decoding spans, and no byte is lost: resource and scope are copied to each part that gets some of their
+spans, and what belongs to no trace goes to the first part. A request is acknowledged when every part was.
 Source: opentelemetry-proto: resource_spans = 1, scope_spans = 2, spans = 2, trace_id = 1; logs alike, with trace_id = 9.
 """
 
@@ -39,18 +39,18 @@ from otel_eval.wire import fields, sized
 
 T = TypeVar("T")
 
-_THREADS: Final = 8  # for each worker; most of them wait for it
+_THREADS: Final = 8  # for each worker; most of them wait for its responses
 
 
 def _no_preparation(_: int) -> None:
-    """Logging stays as it is in a new process."""
+    """Leave the logging of a new process unchanged."""
 
 
 class FrontServer:
-    """A `Server` of several processes.
+    """The counterpart of `Server` with several processes.
 
     Args:
-        config: its `workers` is their number.
+        config: the configuration; its `workers` is the number of processes.
         prepare: called in each worker with its number, to set up logging; a function at the top level of a module.
 
     Raises:
@@ -71,7 +71,7 @@ class FrontServer:
         self.admin: Final = AdminServices(config.telemetry, self)
 
     def readiness(self) -> Readiness:
-        """Whether requests are taken and every worker works."""
+        """Whether requests are accepted and every worker is ready."""
         if self._config.receivers.otlp and not self._receiver.is_open:
             return Readiness(False, "requests are not taken: the receiver starts or stops")
         return worst_readiness([(each.number, each.readiness) for each in self._workers])
@@ -81,20 +81,20 @@ class FrontServer:
         return joined_families(family for each in self._workers for family in each.scores())
 
     def note_stop(self) -> None:
-        """Nothing: workers note it when the front stops them."""
+        """Do nothing: each worker records it when the front stops it."""
 
     def start(self) -> Bound:
-        """Start the workers, then listen; the addresses that were bound.
+        """Start the workers, then listen, and return the addresses that were bound.
 
         Raises:
-            ConfigError: an address cannot be bound, or a worker cannot start; then nothing is left running.
+            ConfigError: an address cannot be bound, or a worker cannot start; every part is stopped then.
         """
-        atexit.register(self._leave)
+        atexit.register(self._disconnect)
         with starting(self.admin, self._receiver, self.stop):
             if self._config.storage:
                 claim_split(self._config.storage.directory, self._config.workers)
             for each in self._workers:
-                each.begin()
+                each.start()
             collect_errors([each.await_ready for each in self._workers])
             self._bound = self._receiver.start()
             return self._bound
@@ -102,26 +102,26 @@ class FrontServer:
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, then every worker; False if not everything was evaluated and delivered in time."""
         self._receiver.stop(min(2.0, timeout_s / 4))
-        with ThreadPoolExecutor(len(self._workers)) as pool:  # none takes longer than the timeout of the answer and of the end
+        with ThreadPoolExecutor(len(self._workers)) as pool:  # each call is bounded by the timeouts in `SupervisedWorker.stop`
             list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
-        atexit.unregister(self._leave)
-        if self._bound is not None:  # else it never began
+        atexit.unregister(self._disconnect)
+        if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()
         return all(each.finished for each in self._workers)
 
-    def _leave(self) -> None:
-        """The interpreter ends without `stop`: workers stop by themselves when their control sockets are closed."""
+    def _disconnect(self) -> None:
+        """Let the workers stop by themselves if the interpreter ends without `stop`."""
         for each in self._workers:
-            each.leave()
+            each.disconnect()
 
     def reload(self, config: EvalConfig) -> list[str]:
-        """Use other evaluations in every worker, also for open traces; returns the changed keys that need a restart.
+        """Use other evaluations in every worker, also for open traces, and return the changed keys that need a restart.
 
         Raises:
-            ConfigError: it cannot be used; then the running configuration is kept.
+            ConfigError: the configuration is invalid; the running one is kept.
         """
-        engine_of(config)  # raises before a worker has it
+        engine_of(config)  # raises before a worker is changed
         kept = [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
         config = config.model_copy(update={key: getattr(self._config, key) for key in NEEDS_RESTART})
         refuse_unshared(config)
@@ -136,7 +136,7 @@ class FrontServer:
 
 
 def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:
-    """Ready if every worker is; otherwise, and for what is shown, the first worker that is not, or that waits for something."""
+    """The readiness of the first worker that is not ready, else of the first that gives a reason to wait, else of the first."""
     number, worst = min(workers, key=lambda each: (each[1].ready, not each[1].why))
     ready = sum(found.ready for _, found in workers)
     why = f"worker {number}: {worst.why}" if worst.why else ""
@@ -145,43 +145,45 @@ def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:
 
 _ID_FIELDS: Final = {Signal.TRACES: 1, Signal.LOGS: 9}
 _ID_BYTES: Final = 8
-_REQUEST: Final = 2  # levels: members of a scope, of a group, of the request
-_MEMBERS: Final = (2, 2, 1)  # their field numbers
+_REQUEST: Final = 2  # levels: 0 a scope with its spans or logs, 1 a resource with its scopes, 2 the request with its resources
+_MEMBERS: Final = (2, 2, 1)  # by level, the field number of the members
 
 _native: Final = extension("_native")
 
 
 def part_of(trace_id: bytes, count: int) -> int:
-    """Which of the parts gets the spans of a trace, by the end of its id, which is random where anything in it is."""
+    """The index of the part that gets the spans of a trace: by the end of its id, where ids that are partly random are random."""
     return int.from_bytes(trace_id[-_ID_BYTES:]) % count
 
 
 def split_request(body: bytes, signal: Signal, count: int) -> list[bytes]:
-    """As many requests, b"" where there is nothing for one.
+    """Split a request into `count` requests by trace id; b"" for a part without spans or logs.
 
     Args:
         body: a request of traces or logs in protobuf.
+        signal: which of them.
+        count: the number of parts.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the body is not valid protobuf.
     """
     found: list[bytes] | None = None if _native is None else _native.split(body, count, _ID_FIELDS[signal])
     return split_request_python(body, signal, count) if found is None else found
 
 
 def split_request_python(body: bytes, signal: Signal, count: int) -> list[bytes]:
-    """The same in Python."""
-    around, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
-    return [parts[0] + around, *parts[1:]]
+    """`split_request` in Python, without the extension."""
+    rest, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
+    return [parts[0] + rest, *parts[1:]]
 
 
 def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count: int) -> tuple[bytes, list[bytes]]:
-    """What stands around the members, and the members of each part."""
-    around: list[bytes] = []
+    """The fields of a message that are not members, and the members of each part, as bytes."""
+    rest: list[bytes] = []
     parts: list[list[bytes]] = [[] for _ in range(count)]
     for field in fields(body, start, stop):
         if field.number != _MEMBERS[level]:
-            around.append(body[field.start : field.stop])
+            rest.append(body[field.start : field.stop])
         elif level:
             outer, members = _split(body, field.content, field.stop, level - 1, id_field, count)
             for number, each in enumerate(members):
@@ -190,19 +192,21 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
         else:
             ids = [body[each.content : each.stop] for each in fields(body, field.content, field.stop) if each.number == id_field]
             parts[part_of(ids[-1] if ids else b"", count)].append(body[field.start : field.stop])
-    return b"".join(around), [b"".join(each) for each in parts]
+    return b"".join(rest), [b"".join(each) for each in parts]
 
 
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
 
 
 class SplittingHandler(ExportHandler):
-    """Splits requests by trace id for workers, which count what is in them.
+    """Splits requests by trace id for workers, which count the spans and logs.
 
-    What some workers took of a request that another one refused comes to them again: they know the spans by their ids.
+    If one worker refuses its part, the client retries the whole request, and the others get their parts a second time: they
+    recognise duplicate spans by their ids.
 
     Args:
-        workers: of each trace always the same one gets the spans.
+        workers: the workers; the spans of a trace always go to the same one.
+        limits: the limits for clients.
     """
 
     def __init__(self, workers: Sequence[SupervisedWorker], limits: ReceiverLimits) -> None:
@@ -210,15 +214,15 @@ class SplittingHandler(ExportHandler):
         self._workers: Final = workers
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
-        """Parts take what the request takes; workers reserve what reading them takes."""
+        """Reserve memory for the parts, which have the size of the request; workers reserve what decoding takes."""
         reservation.grow(json_decoded_size(body) if encoding is Encoding.JSON else len(body))
 
-    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
-        body, lost, why = request
+    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+        body, rejected, why = request
         answers = self._send(transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body))
-        if lost:
-            self.count(transport, **{_REJECTED[signal]: lost})
-            answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{lost} rejected, the first: {why}", lost))
+        if rejected:
+            self.count(transport, **{_REJECTED[signal]: rejected})
+            answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{rejected} rejected, the first: {why}", rejected))
         return _merged(answers)
 
     def _split(self, signal: Signal, body: bytes) -> list[bytes]:
@@ -228,28 +232,28 @@ class SplittingHandler(ExportHandler):
             raise InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut") from None
 
     def _send(self, transport: str, signal: Signal, parts: Sequence[bytes]) -> list[ExportResponse]:
-        """Send every part, then wait for every answer; raises as `take` does if a worker does not take its part."""
+        """Send every part, then wait for every response; raises as `take` does if a worker refuses its part."""
         used = [(worker, body) for worker, body in zip(self._workers, parts, strict=False) if body]
-        beginnings = [partial(each.begin_part, transport, signal, body) for each, body in used or [(self._workers[0], b"")]]
-        under_way, refused = _called(beginnings)
-        answers, refused_later = _called(under_way)
+        calls = [partial(each.begin_part, transport, signal, body) for each, body in used or [(self._workers[0], b"")]]
+        under_way, refused = _call_all(calls)
+        answers, refused_later = _call_all(under_way)
         if refusals := refused + refused_later:
             raise next((each for each in refusals if not isinstance(each, Overloaded)), refusals[0])
         return answers
 
 
-def _called(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]:
-    """What every function returned, and what the others raised."""
+def _call_all(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]:
+    """The results of the functions that returned, and the exceptions of the others."""
     found, refusals = [], []
     for call in calls:
         try:
             found.append(call())
-        except Exception as error:  # noqa: BLE001 - raised once every worker has answered
+        except Exception as error:  # noqa: BLE001 - raised after every worker has responded
             refusals.append(error)
     return found, refusals
 
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:
-    """Partial successes add up; the reason is the first worker's that has one."""
+    """One response from those of several workers: rejected items are added up, and the first message is used."""
     message = next((each.message for each in answers if each.message), "")
     return ExportResponse(ExportStatus.ACCEPTED, message, sum(each.rejected for each in answers))

@@ -1,7 +1,7 @@
 """A worker process: the server without listeners that runs in it, and the supervisor in the front that restarts it.
 
-The front calls methods of the worker over connections. A worker gets its end of each connection as a descriptor over its control
-socket: there is no address that another process could connect to.
+The front calls methods of the `Server` in a worker over connections. A worker gets its end of each connection as a descriptor
+over its control socket, so that there is no address to which another process could connect.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ from otel_eval.sources.receiver.export_handler import ExportResponse, InternalEr
 
 _log = logging.getLogger("otel_eval")
 
-_STOP_S: Final = 10.0  # to end in when the front is gone
+_STOP_S: Final = 10.0  # for a worker to stop by itself when the front has ended
 _MARGIN_S: Final = 2.0
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to report its state
-_PART_S: Final = 30.0  # for a worker to take a part of a request, its disk included
-_HEALTHY_S: Final = 10.0  # a worker that lived longer is started again without delay
+_PART_S: Final = 30.0  # for a worker to accept a part of a request, including the write to its journal
+_HEALTHY_S: Final = 10.0  # after a worker that ran longer than this the backoff starts anew
 _LIMIT: Final = struct.pack("ll", int(_PART_S), 0)  # struct timeval
 _POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
 
 
 def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None], control: socket.socket) -> None:
-    """Run a worker to its end: until the front closes the control socket, or is gone.
+    """Run a worker until the front closes the control socket or ends; the main function of the process.
 
     Args:
-        number: of this worker, from 1.
-        config: this worker's own.
-        instance: `service.instance.id` of its metrics, which must not be those of another worker.
+        number: the number of this worker, from 1.
+        config: the configuration of this worker.
+        instance: `service.instance.id` of its metrics, different for each worker.
         prepare: called first with the number, to set up logging.
-        control: where descriptors of connections come from. Over the first one the front gets what came of the start.
+        control: the socket that receives the descriptors of connections. Over the first connection the worker reports whether it
+            started.
     """
-    # The front stops its workers. Signals to the whole group of processes must not end them while it hands over requests.
+    # The front stops its workers. A signal to the whole process group must not end them while the front sends requests.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, lambda *_: None)
     given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
@@ -67,7 +68,7 @@ def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int]
     if (front := _accept(control)) is not None:
         _run(config, front, control)
     sys.stderr.flush()
-    os._exit(0)  # a scorer that does not return must not keep the process
+    os._exit(0)  # a scorer that does not return must not keep the process alive
 
 
 def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
@@ -89,24 +90,24 @@ def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
 
 
 def _serve(worker: Server, connection: Connection) -> None:
-    """Answer the calls that come over one connection, until the front closes it."""
+    """Answer the calls from one connection until the front closes it."""
     with connection, suppress(OSError, EOFError):
         while True:
-            connection.send(_answer(worker, *connection.recv()))
+            connection.send(_call_method(worker, *connection.recv()))
 
 
-def _answer(worker: Server, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
-    """Whether the method returned, and what it returned or raised."""
+def _call_method(worker: Server, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Call the method: (True, its result), or (False, its exception)."""
     try:
         return True, getattr(worker, method)(*arguments)
     except (OtelEvalError, InternalError) as error:
         return False, error
-    except Exception as error:  # noqa: BLE001 - the front reports it; not every error can be sent
+    except Exception as error:  # noqa: BLE001 - the front reports it; not every exception can be pickled
         return False, RuntimeError(type(error).__name__)
 
 
 def _accept(control: socket.socket) -> Connection | None:
-    """A connection from the front; None if the front closed the control socket, or is gone."""
+    """Wait for a connection from the front; None if the front closed the control socket or ended."""
     try:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
     except OSError:
@@ -115,10 +116,10 @@ def _accept(control: socket.socket) -> Connection | None:
 
 
 class WorkerProcess:
-    """One life of a worker, and the connections to it.
+    """One process of a worker, and the connections to it.
 
     Args:
-        arguments: of `work`, without the control socket.
+        arguments: the arguments of `work` without the control socket.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -131,7 +132,7 @@ class WorkerProcess:
             self.process.start()
 
     def await_ready(self) -> None:
-        """Wait until it takes requests.
+        """Wait until the process accepts requests.
 
         Raises:
             ConfigError: it cannot start with this configuration.
@@ -139,8 +140,13 @@ class WorkerProcess:
         """
         self._finish(self._connect(), None)
 
-    def begin(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
-        """Call a method of the `Server`; what is returned waits for its result, and raises what the method raises or the same.
+    def begin_call(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
+        """Begin a call of a method of the `Server`, and return a function that waits for the result.
+
+        That function raises what the method raises, or `Overloaded`, too.
+
+        Args:
+            limit_s: how long to wait for the result, in seconds.
 
         Raises:
             Overloaded: the worker ended or hangs.
@@ -149,25 +155,25 @@ class WorkerProcess:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
-        with self._reaching(connection):
+        with self._communication(connection):
             connection.send((method, arguments))
         return partial(self._finish, connection, limit_s)
 
     def call(self, limit_s: float, method: str, *arguments: Any) -> Any:
-        """Call a method of the `Server` and wait for its result; raises as `begin` does."""
-        return self.begin(limit_s, method, *arguments)()
+        """Call a method of the `Server` and wait for its result; raises as `begin_call` does."""
+        return self.begin_call(limit_s, method, *arguments)()
 
     def _connect(self) -> Connection:
         ours, theirs = socket.socketpair()
-        # A send or receive fails that takes longer, where a timeout of Python's would make the socket non-blocking.
+        # A send or receive that takes longer fails. A timeout set by Python would make the socket non-blocking.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _LIMIT)
-        with ours, theirs, self._reaching():
+        with ours, theirs, self._communication():
             socket.send_fds(self._control, [b"c"], [theirs.fileno()])
             return Connection(ours.detach())
 
     def _finish(self, connection: Connection, limit_s: float | None) -> Any:
-        with self._reaching(connection):
+        with self._communication(connection):
             if limit_s != _PART_S and not connection.poll(limit_s):  # `_PART_S` is the socket's own limit
                 raise TimeoutError  # which is an OSError
             returned, found = connection.recv()
@@ -177,8 +183,8 @@ class WorkerProcess:
         return found
 
     @contextmanager
-    def _reaching(self, connection: Connection | None = None) -> Iterator[None]:
-        """A context in which the process is asked something; if it cannot be, the connection is of no further use."""
+    def _communication(self, connection: Connection | None = None) -> Iterator[None]:
+        """A context for communication with the process: an I/O error closes the connection and is raised as `Overloaded`."""
         try:
             yield
         except (OSError, EOFError) as error:
@@ -186,15 +192,15 @@ class WorkerProcess:
                 connection.close()
             raise Overloaded(f"{self.process.name} ended or hangs; retry later") from error
 
-    def leave(self) -> None:
-        """Close the control socket: the worker stops. Safe to repeat."""
+    def disconnect(self) -> None:
+        """Close the control socket, so that the worker stops by itself. Safe to repeat."""
         self._control.close()
         while self._idle:
             self._idle.pop().close()
 
     def end(self, timeout_s: float) -> None:
-        """Wait for its end, and kill it if that takes longer."""
-        self.leave()
+        """Wait for the end of the process, and kill it if that takes longer than `timeout_s`."""
+        self.disconnect()
         self.process.join(timeout_s)
         if self.process.is_alive():
             _log.warning("%s did not stop in time and is killed", self.process.name)
@@ -218,130 +224,132 @@ class SupervisedWorker:
         self._config = config
         self._instance, self._prepare = instance, prepare
         self._process: WorkerProcess | None = None
-        self._ready: WorkerProcess | None = None  # it, while it takes requests
+        self._ready: WorkerProcess | None = None  # the process while it accepts requests
         self._stopping: Final = threading.Event()
         self._backoff = Backoff(_POLICY, self._stopping)
-        self._first: Final[Future[None]] = Future()  # done when the first process takes requests, or cannot start
-        self._thread: Final = threading.Thread(target=self._keep, name=f"otel-eval-worker-{number}", daemon=True)
+        self._first_ready: Final[Future[None]] = Future()  # done when the first process accepts requests or cannot start
+        self._thread: Final = threading.Thread(target=self._supervise, name=f"otel-eval-worker-{number}", daemon=True)
         self._restarts = 0
-        self._counts: Mapping[str, Any] = {}  # of the process, as last reported
-        self._ended: Mapping[str, Any] = {}  # what processes counted that have ended
-        self.readiness = Readiness(False, "it starts")  # as reported a second ago
+        self._counts: Mapping[str, Any] = {}  # counters of the process, as last reported
+        self._former_counts: Mapping[str, Any] = {}  # summed counters of earlier processes
+        self.readiness = Readiness(False, "it starts")  # as last reported
 
     # ------------------------------------------------------------------ for requests
 
     def begin_part(self, transport: str, signal: Signal, body: bytes) -> Callable[[], ExportResponse]:
-        """Send a part of a request; what is returned waits for the answer, and raises the same or as `ExportHandler.take` does.
+        """Send a part of a request, and return a function that waits for the response.
+
+        That function raises what `ExportHandler.take` raises, or `Overloaded`.
 
         Raises:
-            Overloaded: there is no process that takes it now.
+            Overloaded: no process accepts requests now.
         """
         process = self._ready
         if process is None:
             raise Overloaded(f"worker {self.number} is not running; retry later")
-        return process.begin(_PART_S, "take", transport, signal, body)
+        return process.begin_call(_PART_S, "take", transport, signal, body)
 
     # ------------------------------------------------------------------ life
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the process and keep it running, without waiting for it."""
         self._thread.start()
 
     def await_ready(self) -> None:
-        """Wait until it takes requests.
+        """Wait until the first process accepts requests.
 
         Raises:
             ConfigError: it cannot start.
         """
         try:
-            self._first.result()
+            self._first_ready.result()
         except Overloaded:
             raise ConfigError(f"workers: worker {self.number} ended while it started; its log lines show why") from None
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                self._live()
-            except Exception as error:  # noqa: BLE001 - it could not start; one that ran once is started again until it runs
-                if not self._first.done():
-                    self._first.set_exception(error)
+                self._run_process()
+            except Exception as error:  # noqa: BLE001 - it could not start; if an earlier process did, this is retried
+                if not self._first_ready.done():
+                    self._first_ready.set_exception(error)
                     return
                 if not self._stopping.is_set():
                     _log.warning("worker %d cannot start: %s", self.number, error)
             if not self._stopping.is_set():
-                self._clear_up(time.monotonic() - began)
+                self._prepare_restart(time.monotonic() - began)
 
-    def _live(self) -> None:
-        """Start a process and look at it until it ends."""
+    def _run_process(self) -> None:
+        """Start a process, and poll its state until it ends."""
         config = self._config
         process = self._process = WorkerProcess(self.number, config, self._instance, self._prepare)
-        if self._stopping.is_set():  # after `stop` looked for the process
+        if self._stopping.is_set():  # `stop` was called before there was a process
             return process.end(_ANSWER_S)
         process.await_ready()
         self._ready = process
-        self._look(process)
-        if not self._first.done():
-            self._first.set_result(None)
+        self._poll_state(process)
+        if not self._first_ready.done():
+            self._first_ready.set_result(None)
         if self._config is not config:
             self.reload(self._config)
-        while not wait([process.process.sentinel], _LOOK_S) and not self._stopping.is_set():
-            self._look(process)
+        while not wait([process.process.sentinel], _POLL_S) and not self._stopping.is_set():
+            self._poll_state(process)
         return None
 
-    def _look(self, process: WorkerProcess) -> None:
+    def _poll_state(self, process: WorkerProcess) -> None:
         try:
-            self._counts, self.readiness = process.call(_ANSWER_S, "look")
-        except Exception as error:  # noqa: BLE001 - it may be ending, or hang
+            self._counts, self.readiness = process.call(_ANSWER_S, "state")
+        except Exception as error:  # noqa: BLE001 - the process may be ending or hang
             self.readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
 
-    def _clear_up(self, lived_s: float) -> None:
+    def _prepare_restart(self, lived_s: float) -> None:
         process, self._ready = self._process, None
         self.readiness = Readiness(False, "it ended and is started again")
         if process is not None:
             process.end(_ANSWER_S)
             _log.warning("worker %d ended (exit code %s) and is started again", self.number, process.process.exitcode)
-        # Counters of the service must not fall because a process that counted ended.
+        # Counters of the service must not decrease when a process ends.
         counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
-        self._ended, self._counts = total_counts([self._ended, counted]), {}
+        self._former_counts, self._counts = total_counts([self._former_counts, counted]), {}
         if lived_s > _HEALTHY_S:
             self._backoff = Backoff(_POLICY, self._stopping)
         self._backoff.wait()
         self._restarts += 1
 
     def reload(self, config: EvalConfig) -> None:
-        """Use another configuration now, or if no process answers now, after the next start."""
+        """Use another configuration: now, or after the next start if no process answers now."""
         self._config, process = config, self._ready
         if process is None:
             return
         try:
             process.call(_PART_S, "reload", config)
-        except Exception as error:  # noqa: BLE001 - it is ending, or hangs; the configuration was checked
+        except Exception as error:  # noqa: BLE001 - the process is ending or hangs; the configuration is valid
             _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
 
     def stop(self, timeout_s: float) -> None:
-        """Have it stop, and end it if it does not; `finished` is then whether everything was evaluated and delivered."""
+        """Stop the process, and kill it if it does not end; sets `finished`: whether everything was evaluated and delivered."""
         self._stopping.set()
         process, self._ready = self._ready, None
         if process is not None:
             try:
                 self.finished = process.call(timeout_s + _ANSWER_S, "stop", timeout_s)
-                self._look(process)
-            except Exception as error:  # noqa: BLE001 - it is ended in any case
+                self._poll_state(process)
+            except Exception as error:  # noqa: BLE001 - the process is killed in any case
                 _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
         if self._process is not None:
             self._process.end(_ANSWER_S)
 
-    def leave(self) -> None:
-        """Have the process stop by itself, without waiting."""
+    def disconnect(self) -> None:
+        """Let the process stop by itself, without waiting."""
         self._stopping.set()
         if self._process is not None:
-            self._process.leave()
+            self._process.disconnect()
 
     # ------------------------------------------------------------------ for the operator
 
     def scores(self) -> list[Family]:
-        """The metrics of results in its process, with its number: averages of several cannot be added up. None if it hangs."""
+        """The metrics of results of its process, labelled with its number, since averages cannot be added; [] if it hangs."""
         process, label = self._ready, {"worker": str(self.number)}
         try:
             found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
@@ -350,8 +358,8 @@ class SupervisedWorker:
         return [replace(each, rows=[(suffix, {**own, **label}, value) for suffix, own, value in each.rows]) for each in found]
 
     def counts(self) -> dict[str, Any]:
-        """What its processes counted, as they reported a second ago."""
+        """The counters of all its processes, as reported up to a second ago."""
         label = {"worker": str(self.number)}
         own = {named_count("workers.up", label): int(self._ready is not None)}
         own[named_count("workers.restarts", label)] = self._restarts
-        return total_counts([self._ended, self._counts]) | own
+        return total_counts([self._former_counts, self._counts]) | own

@@ -1,1 +1,1 @@
-"""A standalone OTLP receiver: gRPC and HTTP in front of one consumer."""
+"""The standalone OTLP receiver: gRPC and HTTP servers that pass requests to one consumer."""

@@ -1,10 +1,10 @@
 """Certificates of the receiver and bearer tokens (RFC 6750) of its clients, read again when their files change.
 
-Of tokens only digests are kept; no token is ever in a message. All digests are compared, each in constant time, so that the time
-of a refusal reveals nothing.
+Only digests of tokens are kept, and no message quotes a token. Every digest is compared in constant time, so that the time of a
+refusal reveals nothing.
 
-Certificate files are looked at when a client connects or a metric is read, at most once in an interval. Files that cannot be
-used, and a certificate that is expired or not yet valid, do not replace a valid one; that is logged once for each change.
+Certificate files are checked for changes when a client connects or a metric is read, at most once in an interval. Invalid files,
+and a certificate that is expired or not yet valid, do not replace a valid one; that is logged once for each change.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _LONGEST_HEADER: Final = 8 * 1024
 
 
 class BearerTokens:
-    """The tokens of some files, one a line, and of some environment variables.
+    """The bearer tokens in files, one a line, and in environment variables.
 
-    Files are read again when they change, looked at once a second at most. One that cannot be used then, or is empty, leaves
-    the tokens that it held: clients drop their data when they are refused. To revoke a token, write another.
+    Files are checked for changes at most once a second. If a changed file is invalid or empty, its previous tokens stay valid,
+    because clients drop their data when they are refused. To revoke a token, write another one.
 
     Args:
-        files: each with at least one token; empty lines are skipped.
-        variables: names of environment variables, each one token.
-        where: the key of the configuration that errors name.
-        look_s: how often the files are looked at, in seconds.
+        files: paths of files with at least one token each; empty lines are skipped.
+        variables: names of environment variables with one token each.
+        where: the key of the configuration, for errors.
+        look_s: the interval of the checks for changes, in seconds.
 
     Raises:
         ConfigError: a file cannot be read, or holds no usable token; a variable is unset.
@@ -58,7 +58,7 @@ class BearerTokens:
         self._files: Final[list[WatchedFiles[list[bytes]]]] = found[len(digests) :]
 
     def allow(self, header: str | None) -> bool:
-        """Whether an `Authorization` header carries one of the tokens."""
+        """Whether an `Authorization` header has one of the tokens."""
         kind, _, token = (header or "").partition(" ")
         if kind.lower() != "bearer" or len(token) > _LONGEST_HEADER:
             return False
@@ -105,11 +105,11 @@ class _Loaded:
     key: bytes
     chain: bytes
     authorities: bytes | None
-    validity: Validity | None  # None: unknown, then it is used
+    validity: Validity | None  # None: unknown; the certificate is used
 
     @property
     def problem(self) -> str | None:
-        """Why clients will not accept the certificate now."""
+        """Why clients refuse the certificate now; None if they accept it, as far as known."""
         return self.validity.problem(time.time()) if self.validity else None
 
 
@@ -117,11 +117,11 @@ class Certificates:
     """The certificates of one server.
 
     Args:
-        where: the key of the configuration that errors name.
+        where: the key of the configuration, for errors.
         cert_file, key_file: PEM files of the server's certificate, with its chain, and of its key.
-        client_ca_file: PEM file of authorities; clients must then show a certificate from one of them.
+        client_ca_file: PEM file of authorities; clients must then have a certificate from one of them.
         min_version: "1.2" or "1.3".
-        reload_interval: how often the files are looked at, in seconds; 0: never again.
+        reload_interval: the interval of the checks for changes, in seconds; 0: the files are read once.
 
     Raises:
         ConfigError: a file cannot be read, or the key does not belong to the certificate.
@@ -145,17 +145,21 @@ class Certificates:
         self._files: Final = WatchedFiles(files, self._read, reload_interval or inf, "the certificate read before stays in use")
 
     def current(self) -> _Loaded:
-        """What the files hold, or held when they last held a certificate that is valid."""
+        """The certificate in the files, or the previous one if the files do not hold a valid one now."""
         return self._files.current()
 
     @property
     def not_after(self) -> int | None:
-        """The last second of the certificate in use, since the epoch; None if it cannot be read."""
+        """The end of validity of the certificate in use, in seconds since the epoch; None if it is unknown."""
         validity = self.current().validity
         return validity.not_after if validity else None
 
     def _read(self) -> _Loaded:
-        """The certificate in the files, unless it is not valid now and the one in use is."""
+        """Read the certificate in the files.
+
+        Raises:
+            ConfigError: the files are invalid, or their certificate is not valid now while the one in use is.
+        """
         loaded = self._load()
         if problem := loaded.problem:
             described = f"{self._cert.key}: {self._cert.path!r} {problem}"
@@ -182,7 +186,7 @@ class Certificates:
         return context
 
     def grpc_credentials(self) -> Any:
-        """Credentials for a grpcio server, which asks for the certificates at each connection."""
+        """Credentials for a grpcio server, which calls `fetch` at each connection to get changed certificates."""
         import grpc
 
         sent = self.current()

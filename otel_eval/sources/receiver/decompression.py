@@ -1,6 +1,6 @@
 """Compressed bodies (gzip, deflate, zstd), decompressed piece by piece and never beyond a limit.
 
-Memory is reserved before the next piece is decompressed, so a body of a few bytes that becomes gigabytes costs one piece more
+The memory of each piece is reserved before the next one is decompressed, so a decompression bomb takes at most one piece more
 than the limit.
 """
 
@@ -16,14 +16,14 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.sources.receiver.memory import Reservation
 
 _PIECE: Final = 4 * 1024 * 1024
-_FED: Final = 16 * 1024  # what follows a member is copied at its end: of a body of many small ones, this much each time
+_FED: Final = 16 * 1024  # input at a time; at the end of each member its unused part is copied, so it is small
 _WBITS: Final = {"gzip": 31, "deflate": 15}
-_WINDOW_LOG: Final = 23  # 8 MiB, what RFC 8878 asks every decoder to support; a frame may ask for gigabytes
+_WINDOW_LOG: Final = 23  # 8 MiB, which RFC 8878 recommends that decoders support; a frame can require gigabytes
 
 
 @cache
 def _zstd() -> Any:
-    """The library, if there is one: Python 3.14 brings it, the extra `zstd` before."""
+    """The zstd library: part of Python from 3.14 on, before that of the extra `zstd`; None if it is not installed."""
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return import_module(name)
@@ -34,17 +34,17 @@ def _zstd() -> Any:
 
 @cache
 def supported_encodings() -> tuple[str, ...]:
-    """The names of the encodings that can be unpacked here."""
+    """The names of the encodings that can be decompressed in this installation."""
     return (*_WBITS, "zstd") if _zstd() else tuple(_WBITS)
 
 
 def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -> bytes:
-    """The content of a body in one of `supported_encodings()`.
+    """Decompress a body in one of `supported_encodings()`.
 
     Raises:
-        InputError: it is not in this encoding, or it is cut.
-        RequestTooLarge: it unpacks to more than `limit` bytes; not more than `limit` and one piece were ever unpacked.
-        Overloaded: there is no room for it now.
+        InputError: it is not in this encoding, or it is truncated.
+        RequestTooLarge: it decompresses to more than `limit` bytes; at most `limit` and one piece were decompressed.
+        Overloaded: the memory for it is not available now.
     """
     parts: list[bytes] = []
     total = 0
@@ -58,7 +58,7 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
 
 
 def _decoder(coding: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """Makes what decompresses one gzip member or zstd frame, and the error that it raises."""
+    """A function that makes a decompressor of one gzip member or zstd frame, and the error that it raises."""
     if coding != "zstd":
         return partial(zlib.decompressobj, _WBITS[coding]), zlib.error
     library = _zstd()
@@ -73,7 +73,7 @@ def _pieces(coding: str, data: bytes) -> Iterator[bytes]:
     while fed or at < len(data):
         member = make()
         while not member.eof:
-            # zlib gives back what it was fed and did not use; zstd keeps it, and needs no more for the next piece.
+            # zlib returns the input that it did not use; zstd keeps it, and needs no new input for the next piece.
             if not fed and getattr(member, "needs_input", True):
                 fed, at = data[at : at + _FED], at + _FED
             try:

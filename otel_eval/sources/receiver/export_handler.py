@@ -1,8 +1,8 @@
-"""One export request, whatever transport carried it: reserve memory, read, estimate, decode, hand over, respond.
+"""Handles one export request of either transport: reserve memory, read, estimate, decode, pass to the consumer, respond.
 
-Transports bring the body and write the response in their own form. Nothing raises across this line but a connection that breaks
-while its body is read. The bodies of responses, in protobuf and JSON, are Export…ServiceResponse, and google.rpc.Status with
-details. Source: opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
+Transports read the body and write the response in their own form. The only error that a handler raises to a transport is a
+connection that breaks while the body is read. The bodies of responses, in protobuf and JSON, are Export…ServiceResponse, and
+google.rpc.Status with details. Source: opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 
 class ExportStatus(Enum):
-    """The outcome of a request, as google.rpc and HTTP number it; only after RETRYABLE may the client send it again."""
+    """The outcome of a request, with its codes of google.rpc and HTTP; only after RETRYABLE may the client send it again."""
 
     ACCEPTED = code_pb2.OK, HTTPStatus.OK
     INVALID = code_pb2.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST
@@ -53,7 +53,7 @@ class ExportResponse:
     rejected: int = 0
 
     def body(self, signal: Signal, encoding: Encoding) -> bytes:
-        """The message of a success; `partial_success` is set only if something was not taken, or there is a warning."""
+        """The body of a successful response; `partial_success` is set only if items were rejected or there is a warning."""
         make, rejected = _RESPONSES[signal]
         response = make()
         if self.message:
@@ -62,10 +62,10 @@ class ExportResponse:
         return serialized(encoding, response)
 
     def error(self) -> Any:
-        """The google.rpc.Status of an answer that is no success.
+        """The google.rpc.Status of a failed request.
 
-        RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large forever
-        into one that is sent forever.
+        RetryInfo is added only where a retry helps: with it on RESOURCE_EXHAUSTED, clients would send a body that is too large
+        again and again.
         """
         message = status_pb2.Status(code=self.status.code, message=self.message)
         if self.status is ExportStatus.RETRYABLE:
@@ -86,25 +86,26 @@ RETRY_S: Final = 1
 RETRY_INFO: Final = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=RETRY_S))
 
 
-_GROWTH: Final = 4
+_MEMORY_FACTOR: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverLimits:
-    """What clients may cost.
+    """Limits on the resources that clients use.
 
     Attributes:
-        max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
-        max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
-            clients are asked to retry.
-        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span; what has
-            more is rejected.
-        request_s: how long a request may take to arrive; over HTTP a sixth of it if it comes at less than 1 KiB a second.
-        grpc_threads: decode and hand over; Python runs one at a time, more only wait for the consumer.
-        grpc_connections: at once; one more is closed.
-        grpc_idle_s: how long a gRPC connection may have no call; then it is closed, and a client opens another for its next
-            call. Exporters that send each minute keep theirs.
-        http_connections: at once; one more takes the place of one whose client is late, or is answered 503.
+        max_body_bytes: the size of one body, both as sent and decompressed. OTLP's specification recommends 64 MiB.
+        max_inflight_bytes: the memory of all requests that are being received and decoded, decoding included; beyond it
+            clients get a retryable error.
+        max_attributes: the number of attributes of a span, an event, a link, a log record, a resource or a scope, and of events
+            or links of a span; items with more are rejected.
+        request_s: how long a request may take to arrive; over HTTP a sixth of it if less than 1 KiB a second arrives.
+        grpc_threads: the calls that are decoded and passed on at one time; Python runs one thread at a time, so more of them
+            would only wait for the consumer.
+        grpc_connections: open at one time; further ones are closed.
+        grpc_idle_s: how long a gRPC connection may have no call; then it is closed, and the client opens another for its next
+            call. Exporters that send each minute keep their connection.
+        http_connections: open at one time; a further one replaces one whose client is late, or gets 503.
         http_idle_s: how long an HTTP connection may wait for the next request, its headers included.
     """
 
@@ -120,12 +121,12 @@ class ReceiverLimits:
 
     @property
     def most_bytes(self) -> int:
-        """What one request may take: what a body of the greatest size becomes that holds ordinary spans; more is refused."""
-        return max(self.max_inflight_bytes, _GROWTH * self.max_body_bytes)
+        """The memory that one request may take: at least what ordinary spans in a body of the maximum size take."""
+        return max(self.max_inflight_bytes, _MEMORY_FACTOR * self.max_body_bytes)
 
 
 class InternalError(Exception):
-    """A request could have been taken but for a fault of ours."""
+    """An error of the receiver itself prevented a request from being accepted."""
 
 
 _REFUSALS: Final[dict[type[Exception], tuple[ExportStatus, str]]] = {
@@ -134,7 +135,7 @@ _REFUSALS: Final[dict[type[Exception], tuple[ExportStatus, str]]] = {
     Overloaded: (ExportStatus.RETRYABLE, "refused_requests"),
     InternalError: (ExportStatus.RETRYABLE, "internal_errors"),
 }
-"""What a request is answered that cannot be taken because of such an error, and the count of these."""
+"""The status of the response to a request that is refused because of such an error, and the counter."""
 
 # By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a refused span was not accepted and
 # the sender keeps it to retry.
@@ -161,12 +162,12 @@ _COUNTERS: Final = (
 
 
 class ExportHandler:
-    """Takes requests and counts their outcomes. What is done with a body is up to subclasses.
+    """Reads requests and counts their outcomes. Subclasses decide what is done with a body.
 
     Attributes:
-        limits: what clients may cost.
-        memory: the budget of all requests in flight.
-        tokens: of which every request needs one; None: every client is accepted.
+        limits: limits on the resources that clients use.
+        memory: the memory limiter of all requests in flight.
+        tokens: the bearer tokens, of which every request needs one; None: every client is accepted.
     """
 
     def __init__(self, limits: ReceiverLimits) -> None:
@@ -175,21 +176,21 @@ class ExportHandler:
         self.tokens: BearerTokens | None = None
 
     def is_open(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are accepted."""
         return not self.memory.closed
 
     def admits(self, authorization: str | None) -> bool:
-        """Whether a request with this header `Authorization` is read."""
+        """Whether a request with this `Authorization` header is accepted."""
         return self.tokens is None or self.tokens.allow(authorization)
 
     def count(self, transport: str, **amounts: int) -> None:
-        """Raise the named counters of a transport."""
+        """Increment the named counters of a transport."""
         for name, amount in amounts.items():
             if amount:
                 self.counters.add(name, amount, transport=transport)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Every counter by name, then by transport; counters that were never raised are {}."""
+        """Every counter by name, then by transport; a counter that was never incremented is {}."""
         counts: dict[str, dict[str, int]] = {}
         for name in _COUNTERS:
             by_transport = {transport: self.counters.get(name, transport=transport) for transport in ("grpc", "http")}
@@ -199,10 +200,17 @@ class ExportHandler:
     def answer(
         self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
     ) -> ExportResponse:
-        """Deal with one request of `size` bytes (0 if that is not known yet), whose body `read` brings.
+        """Handle one request, and return the response to it.
+
+        Args:
+            transport: "grpc" or "http".
+            signal: what the request exports.
+            encoding: the encoding of its body.
+            size: the size of the body in bytes, 0 if it is not known yet.
+            read: reads the body, and grows the reservation by what this takes beyond `size`.
 
         Raises:
-            OSError: `read` lost the connection; there is no client to answer.
+            OSError: the connection broke in `read`; there is no client to respond to.
         """
         self.count(transport, requests=1)
         try:
@@ -211,7 +219,7 @@ class ExportHandler:
             return self.refused(transport, error)
 
     def refused(self, transport: str, error: Exception) -> ExportResponse:
-        """The response to a request that cannot be taken because of this error, which is counted."""
+        """Count an error because of which a request is refused, and return the response."""
         status, name = next(refusal for kind, refusal in _REFUSALS.items() if isinstance(error, kind))
         self.count(transport, **{name: 1})
         return ExportResponse(status, "internal error, retry" if isinstance(error, InternalError) else str(error))
@@ -219,37 +227,37 @@ class ExportHandler:
     def take(
         self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
     ) -> ExportResponse:
-        """The same without the request's own counters.
+        """Handle one request like `answer`, but without counting it, and raise errors instead of responding to them.
 
         Raises:
             InputError: it is invalid.
-            Overloaded: there is no room now.
-            RequestTooLarge: it can never be taken.
-            InternalError: it cannot be taken because of a fault here; the client keeps the data and retries.
-            OSError: `read` lost the connection.
+            Overloaded: there is not enough memory, or the consumer refuses it for now; a retry can succeed.
+            RequestTooLarge: it exceeds a limit for one request.
+            InternalError: the receiver has an error of its own; the client keeps the data and retries.
+            OSError: the connection broke in `read`.
         """
         with self.memory.enter(size) as reservation:
             body = read(reservation)
             self._reserve(signal, encoding, body, reservation)
             try:
                 request = rewrite(signal, load_json(body)) if encoding is Encoding.JSON else Rewritten(body)
-                return self._hand_over(transport, signal, request)
+                return self._process(transport, signal, request)
             except (InputError, Overloaded, RequestTooLarge):
                 raise
-            except Exception as error:  # noqa: BLE001 - a fault here must cost no data
+            except Exception as error:  # noqa: BLE001 - a defect here must not lose data
                 raise InternalError(type(error).__name__) from None
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
-        """Ask for the room that reading will take.
+        """Reserve the memory that decoding will take.
 
         Raises:
-            Overloaded: there is none now.
-            RequestTooLarge: it takes more than one request may.
+            Overloaded: the memory is not available now.
+            RequestTooLarge: it is more than one request may take.
         """
         raise NotImplementedError
 
-    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
-        """Do what is to be done with the request; raises as `take` does."""
+    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+        """Pass the request on, and return the response; raises as `take` does."""
         raise NotImplementedError
 
 
@@ -261,29 +269,29 @@ class DecodingHandler(ExportHandler):
         self._consumer = consumer
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
-        """Reserve the memory that reading and evaluating the request will take, before it is read."""
+        """Reserve the memory that decoding and evaluating the request will take, before it is decoded."""
         most = self.limits.most_bytes
-        weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
-        if weight > most:
+        size = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
+        if size > most:
             raise RequestTooLarge(
                 f"decoding the request would take more than {most} bytes of memory, which is the limit "
                 "here (receivers.otlp.max_inflight_size); send less at once"
             )
-        # Reading a document in JSON takes more than evaluating what is in it, which happens later.
+        # Parsing JSON takes more memory than evaluating its spans, which happens later.
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
-        reservation.grow(weight + content_size(body) if is_evaluated else weight)
+        reservation.grow(size + content_size(body) if is_evaluated else size)
 
-    def _hand_over(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         if signal is Signal.METRICS:
             return self._take_metrics(transport, request.body)
         batch = read_request(RawRequest(signal, request.body), self.limits.max_attributes)
         batch.reject(request.why, request.rejected)
-        # What is passed on has items with unusable ids too: the response warns of these and does not count them as lost.
-        lost = request.rejected if self._consumer.forwards else batch.rejected
-        return self._acknowledge(transport, signal, batch, lost)
+        # Items with unusable ids are forwarded, too: then the response warns of them but does not count them as rejected.
+        rejected = request.rejected if self._consumer.forwards else batch.rejected
+        return self._acknowledge(transport, signal, batch, rejected)
 
     def _take_metrics(self, transport: str, body: bytes) -> ExportResponse:
-        """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
+        """Accept metrics, so that an agent that sends them logs no errors, and discard them unless they are forwarded."""
         try:
             parse_metrics(body)
         except DecodeError:
@@ -292,24 +300,24 @@ class DecodingHandler(ExportHandler):
             self.count(transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.ACCEPTED)
 
-    def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, lost: int) -> ExportResponse:
+    def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, rejected: int) -> ExportResponse:
         is_traces = signal is Signal.TRACES
         kind, items = ("spans", batch.spans) if is_traces else ("logs", batch.logs)
         take = self._consumer.spans if is_traces else self._consumer.logs
         try:
             if items or self._consumer.forwards:
-                take(batch)  # the one step before the acknowledgement: what must survive a crash is written before it returns
+                take(batch)  # returns once everything that must survive a crash is on disk; the acknowledgement follows
         except Overloaded:
             self.count(transport, **{f"refused_{kind}": len(items)})
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": batch.rejected, f"own_{kind}": batch.own}
         self.count(transport, ignored_logs=batch.ignored, **amounts)
-        return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, lost), lost)
+        return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, rejected), rejected)
 
 
-def _warning(batch: SpanBatch, lost: int) -> str:
-    fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
-    return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
+def _warning(batch: SpanBatch, rejected: int) -> str:
+    outcome = "rejected" if rejected == batch.rejected else "rejected or passed on without being evaluated"
+    return f"{batch.rejected} {outcome}, the first: {batch.why}" if batch.rejected else ""
 
 
 def serialized(encoding: Encoding, message: Any) -> bytes:

@@ -1,11 +1,11 @@
 """OTLP over gRPC, and grpc.health.v1: a synchronous grpcio server whose handlers get raw bytes.
 
-Refusals are UNAVAILABLE with RetryInfo, never RESOURCE_EXHAUSTED without it: the Collector drops data on that. For the same
-reason the number of concurrent calls is limited by HTTP/2 flow control, which makes a client wait, and not by
-`maximum_concurrent_rpcs`, which answers RESOURCE_EXHAUSTED.
+Retryable errors are UNAVAILABLE with RetryInfo, never RESOURCE_EXHAUSTED without it, on which the Collector drops data. For the
+same reason the number of concurrent calls is limited by HTTP/2 flow control, which makes a client wait, and not by
+`maximum_concurrent_rpcs`, which responds RESOURCE_EXHAUSTED.
 
-Of health only `Check` is served: `Watch` would hold a thread for each watcher, and a client that finds it UNIMPLEMENTED takes the
-server for healthy, as the protocol asks. Source: grpc doc/health-checking.md.
+Of the health service only `Check` is implemented: `Watch` would block a thread for each watcher, and a client that gets
+UNIMPLEMENTED has to treat the server as healthy. Source: grpc doc/health-checking.md.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _SERVICES: Final = {
 }
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
-_AHEAD: Final = 256 * 1024  # a usual message
-_WAITING: Final = 128  # threads, of which all but a few only wait for a message that comes slowly
-_MANY: Final = 96  # of them; while more wait than that, none is waited for any longer than
+_AHEAD: Final = 256 * 1024  # the size of a usual message
+_WAITING: Final = 128  # threads, most of which only wait for a message that arrives slowly
+_MANY: Final = 96  # while more threads than this wait, the deadline of every read is `_PRESSED_S`
 _PRESSED_S: Final = 2.0
 
 
@@ -45,10 +45,10 @@ def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # two receivers on one port would share traces between them
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
-        # grpcio unpacks a message whole before it looks at its size: a decompression bomb would already have taken the memory.
+        # grpcio decompresses a whole message before it checks the size, too late for a decompression bomb.
         ("grpc.per_message_decompression", 0),
-        # What a connection may send before the server asks for it. Probing would raise that to 256 MiB for each call that has no
-        # thread yet; a message that is waited for may come at once, whatever its size.
+        # The flow-control window. Probing would raise it to 256 MiB for each call that has no thread yet. A message for which a
+        # thread waits may arrive at once, whatever its size.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _AHEAD),
         ("grpc.max_concurrent_streams", _STREAMS),
@@ -57,32 +57,32 @@ def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
-        # Agents ping idle connections as they like: gRPC's default drops one that pings twice within five minutes.
+        # Agents ping idle connections at any interval: by default gRPC closes one that pings twice within five minutes.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_ping_strikes", 0),
-        # Find connections whose other end is gone.
+        # Detect connections whose other end is gone.
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 20_000),
     ]
 
 
 def _hide_metadata(record: logging.LogRecord) -> bool:
-    """Drop the log records in which grpcio shows metadata that is no text, tokens included."""
+    """Drop the log records in which grpcio quotes invalid metadata, which may be tokens."""
     return not str(record.msg).startswith("Invalid encoding on")
 
 
-class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Refuses calls without a token before a message is read. Health needs none."""
+class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Refuses calls without a valid token before their message is read. Health checks need no token."""
 
     def __init__(self, handler: ExportHandler) -> None:
         self._handler = handler
-        # A handler of streams is called before the first message is read; the client sees no difference.
+        # A stream handler is called before the first message is read; the client sees no difference.
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         given = [value for key, value in details.invocation_metadata if key == "authorization"]
-        known = len(given) == 1 and isinstance(given[0], str)  # two may be meant for two readers
+        known = len(given) == 1 and isinstance(given[0], str)  # two headers are ambiguous
         if details.method == HEALTH_CHECK or self._handler.admits(given[0] if known else None):
             return continuation(details)
         return self._refusal
@@ -97,8 +97,8 @@ class OtlpGrpcServer:
     """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio answers by itself.
 
     Args:
-        handler: deals with requests.
-        certificates: speaks TLS with these.
+        handler: handles the requests.
+        certificates: the certificates for TLS; None: no TLS.
         ready: whether evaluation makes progress; health is NOT_SERVING while it does not.
     """
 
@@ -111,10 +111,10 @@ class OtlpGrpcServer:
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         rss = RssMonitor(limits.max_inflight_bytes)
         self._deadlines = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, rss)
-        guards = [_Guard(handler)] if handler.tokens else []
-        self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
+        interceptors = [_TokenInterceptor(handler)] if handler.tokens else []
+        self._server = grpc.server(self._pool, interceptors=interceptors, options=_options(limits))
         for signal, service in _SERVICES.items():
-            # As a stream, so that waiting for the message is ours and ends: grpcio itself waits forever.
+            # As a stream, so that this code waits for the message, with a deadline: grpcio itself waits forever.
             export = grpc.stream_unary_rpc_method_handler(self._export(signal))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": export})])
         health = health_handler(("", *_SERVICES.values()), lambda: handler.is_open() and ready())
@@ -122,14 +122,14 @@ class OtlpGrpcServer:
 
     def _export(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
         def export(messages: Iterator[bytes], context: Any) -> bytes:
-            with self._deadlines.with_(context.cancel):
+            with self._deadlines.limit(context.cancel):
                 body = next(messages, None)
             if body is None:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
                 raise AssertionError("abort raises")
             with self._working:
                 answer = self._handler.answer(
-                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda reservation: self._unpacked(body, reservation)
+                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda reservation: self._decompressed(body, reservation)
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
@@ -137,27 +137,27 @@ class OtlpGrpcServer:
 
         return export
 
-    def _unpacked(self, body: bytes, reservation: Reservation) -> bytes:
+    def _decompressed(self, body: bytes, reservation: Reservation) -> bytes:
         coding = _compression_of(body)
         return decompress(coding, body, self._handler.limits.max_body_bytes, reservation) if coding else body
 
     def bind(self, address: str) -> int:
-        """Listen; the port it got.
+        """Bind the address, and return the port.
 
         Raises:
-            RuntimeError: the address cannot be had.
+            RuntimeError: the address cannot be bound.
         """
         if self._certificates:
             return int(self._server.add_secure_port(address, self._certificates.grpc_credentials()))
         return int(self._server.add_insecure_port(address))
 
     def start(self) -> None:
-        """Serve, on threads of its own."""
+        """Serve on threads of the server."""
         self._deadlines.start()
         self._server.start()
 
     def stop(self, grace_s: float) -> Callable[[], None]:
-        """Refuse new calls at once; what is returned waits for those that run, at most `grace_s`."""
+        """Refuse new calls at once, and return a function that waits for running calls, at most `grace_s` seconds."""
         stopped = self._server.stop(grace_s)
 
         def wait() -> None:
@@ -179,10 +179,10 @@ def _compression_of(data: bytes) -> str:
 
 
 def _refuse(context: Any, answer: ExportResponse) -> None:
-    """End the call with the answer's status; raises, as grpcio's `abort` does."""
+    """End the call with the status of the response; always raises, as grpcio's `abort` does."""
     trailers = [("grpc-status-details-bin", answer.error().SerializeToString())]
     if answer.status is ExportStatus.RETRYABLE:
-        # The Python exporter looks for the delay here and nowhere else.
+        # The Python exporter reads the delay from this trailer only.
         trailers.append(("google.rpc.retryinfo-bin", RETRY_INFO.SerializeToString()))
     context.set_trailing_metadata(trailers)
     context.abort(_CODES[answer.status.code], answer.message)
@@ -195,7 +195,7 @@ _NOT_SERVING: Final = b"\x08\x02"
 
 
 def health_handler(services: Iterable[str], is_serving: Callable[[], bool]) -> Any:
-    """The handler of `Check` for these services; "" is the server as a whole."""
+    """The handler of `Check` for these services; the name "" stands for the whole server."""
     known: Final = {sized(1, name.encode()) if name else b"" for name in services} | {b"\x0a\x00"}
 
     def check(request: bytes, context: Any) -> bytes:
@@ -207,22 +207,24 @@ def health_handler(services: Iterable[str], is_serving: Callable[[], bool]) -> A
 
 
 _LOOK_S: Final = 0.25
-_MOMENT_S: Final = 0.25  # in which a usual message arrives as a whole
-_PRESSED_LOOK_S: Final = 0.02  # while more wait than can be bounded otherwise: how long the process grows unnoticed
+_MOMENT_S: Final = 0.25  # within this time a usual message arrives completely
+_PRESSED_LOOK_S: Final = 0.02  # while more than `few` reads wait, growth of the process is noticed within this time
 
 
 class Deadlines:
-    """Ends waits for messages that take too long.
+    """Deadlines for reads of messages from clients.
 
-    Reads that end in time cost two dictionary operations. While many wait at once each gets less time, since every read takes a
-    thread that others need. While the process grows only the few oldest go on, since what is being read is in memory already.
+    A read that ends in time costs two dictionary operations. While many reads wait at once the deadline is shorter, because each
+    takes a thread that others need. While the process grows only the few oldest reads continue, because partly received messages
+    are in memory already.
 
     Args:
-        limit_s: how long one may take.
-        many: so many waits at once shorten the deadline to `pressed_s`.
-        pressed_s: the deadline while there are more than `many`.
-        few: up to so many unread messages keep `limit_s`; their size is bounded by the limit of a message.
-        rss: of the process. While more than `few` wait and it has grown, all but the `few` oldest get 0.25 s.
+        limit_s: the deadline of a read, in seconds.
+        many: while more reads than this wait, the deadline is `pressed_s`.
+        pressed_s: the shorter deadline, in seconds.
+        few: while at most this number of reads wait, the memory is not checked: the limit of a message bounds it.
+        rss: the memory of the process. While more than `few` reads wait and it has grown, the deadline is `pressed_s`, and 0.25 s
+            for all but the `few` oldest.
     """
 
     def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, rss: RssMonitor) -> None:
@@ -233,13 +235,13 @@ class Deadlines:
         self._rss: Final = rss
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards _waits
-        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # since when, oldest first
+        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # start time and `end`, oldest first
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="otel-eval-deadlines", daemon=True)
 
     @contextmanager
-    def with_(self, end: Callable[[], object]) -> Iterator[None]:
-        """Call `end`, from another thread, if the block takes too long."""
+    def limit(self, end: Callable[[], object]) -> Iterator[None]:
+        """A context with a deadline: after it `end` is called from another thread."""
         number = next(self._numbers)
         with self._lock:
             self._waits[number] = (time.monotonic(), end)
@@ -250,11 +252,11 @@ class Deadlines:
                 self._waits.pop(number, None)
 
     def start(self) -> None:
-        """Watch, on a thread of its own."""
+        """Start the thread that enforces deadlines."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the thread."""
         self._over.set()
 
     def _watch(self) -> None:
@@ -263,7 +265,7 @@ class Deadlines:
                 end()
 
     def _overdue(self) -> list[Callable[[], object]]:
-        """How to end the reads that take too long; they are not watched any more."""
+        """Remove the reads that are past their deadline, and return their `end` functions."""
         with self._lock:
             waiting = len(self._waits)
             if waiting <= self._few:

@@ -25,7 +25,7 @@ _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
-_GRACES: Final = 6  # this part of the time for a body may pass before its pace matters
+_GRACE_PARTS: Final = 6  # a minimum pace is required after this fraction (a sixth) of the time for a body
 _HANDSHAKE_S: Final = 10.0
 _PLAIN: Final = ("", "identity", "none")
 
@@ -67,7 +67,7 @@ class _OtlpHandler(ConnectionHandler):
             return self._refuse(encoding, handler.refused("http", error))
         self.unread = True
         limit_s = handler.limits.request_s
-        self.timed.go_on(limit_s, limit_s / _GRACES)
+        self.timed.set_deadline(limit_s, limit_s / _GRACE_PARTS)
         answer = handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
         if answer.status is ExportStatus.ACCEPTED:
             return self.reply(HTTPStatus.OK, _NAMES[encoding], answer.body(signal, encoding))
@@ -77,16 +77,16 @@ class _OtlpHandler(ConnectionHandler):
         self.wait_for_client()
         try:
             if self.headers.get("Expect", "").lower() == "100-continue" and self.request_version == "HTTP/1.1":
-                self._ask_for_body()
+                self._send_continue()
             body = read(reservation.grow)
         finally:
-            self.server.works()
+            self.server.mark_working()
         self.unread = False
         coding = self._coding()
         return body if coding in _PLAIN else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
 
-    def _ask_for_body(self) -> None:
-        """Only now: a request that was refused before was refused without its body."""
+    def _send_continue(self) -> None:
+        """Send `100 Continue`. The body of a request that is refused before this is not sent."""
         self.send_response_only(HTTPStatus.CONTINUE)
         self.end_headers()
         self.wfile.flush()
@@ -104,7 +104,7 @@ class _OtlpHandler(ConnectionHandler):
     do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _not_allowed
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no export request; also called by the base class, for lines and headers that are no HTTP."""
+        """Refuse a request that is not an export request; also called by the base class, for invalid HTTP."""
         is_unauthorized = code == HTTPStatus.UNAUTHORIZED  # which has its own counter
         self.server.handler.count("http", requests=1, bad_requests=0 if is_unauthorized else 1)
         self.close_connection = True
@@ -116,7 +116,7 @@ class _OtlpHandler(ConnectionHandler):
 class OtlpHttpServer(ConnectionServer):
     """Serves the three OTLP paths."""
 
-    late_s = 2.0  # with a handshake, a request or its body
+    late_s = 2.0  # late with a handshake, a request or its body
     thread_name = "otel-eval-http"
 
     def __init__(self, address: tuple[str, int], handler: ExportHandler, certificates: Certificates | None) -> None:
@@ -124,23 +124,23 @@ class OtlpHttpServer(ConnectionServer):
         self.handler, self.certificates = handler, certificates
 
     def refuse(self, request: Any) -> None:
-        """Count the connection; without TLS its client is asked to retry."""
+        """Count a connection over the limit; without TLS the client gets a retryable 503."""
         self.handler.count("http", refused_connections=1)
         request.setblocking(False)
         if self.certificates is None:
             request.send(_FULL)
 
     def secure(self, request: Any) -> Any:
-        """The connection, with TLS if that is configured; None if the handshake failed."""
+        """The connection to serve: with TLS if that is configured, None if the handshake failed."""
         if self.certificates is None:
             return request
         began = time.monotonic()
-        self.waits(lambda: began)
+        self.mark_waiting(lambda: began)
         try:
             request.settimeout(_HANDSHAKE_S)
             context = self.certificates.current().context
-            # A copy: the connection itself stays open, and is what `stop` shuts.
+            # A duplicate: the connection itself stays open, and `stop` shuts it down.
             return context.wrap_socket(request.dup(), server_side=True)
-        except OSError:  # the base of ssl's errors, too
+        except OSError:  # the base class of ssl's errors, too
             self.handler.count("http", failed_handshakes=1)
             return None

@@ -2,8 +2,8 @@
 
 Memory is reserved before a body is read, decompressed or decoded, so that a request that is refused takes none.
 
-The settings of glibc's allocator and of garbage collection make a receiver cheaper. They are for a process of its own, never set
-on import, and do nothing on platforms with another allocator.
+The settings of glibc's allocator and of garbage collection reduce the CPU time of a receiver. They are meant for a process of its
+own, never set on import, and have no effect on platforms with another allocator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from otel_eval.errors import Overloaded
 
 
 class Reservation:
-    """The room that one request holds; given back when the `with` block ends."""
+    """The memory that one request has reserved; released when the `with` block ends."""
 
     __slots__ = ("_held", "_limiter")
 
@@ -30,25 +30,25 @@ class Reservation:
         self._held = held
 
     def grow(self, size: int) -> None:
-        """Ask for more room: a chunk that is to be read, a piece that was decompressed.
+        """Reserve more bytes, for instance for a chunk that is to be read or a piece that was decompressed.
 
         Raises:
-            Overloaded: there is none, and another request holds some.
+            Overloaded: they are not available, and another request holds some.
         """
-        self._limiter._more(self._held, size)
+        self._limiter._grow(self._held, size)
         self._held += size
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._limiter._leave(self._held)
+        self._limiter._release(self._held)
 
 
 class MemoryLimiter:
-    """A budget of bytes that the requests in flight share.
+    """A limit of bytes that the requests in flight share.
 
-    A request that is alone is always admitted, whatever its size: the limit of a single body is another one.
+    A single request is always admitted, whatever its size: the size of a body has a limit of its own.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -59,10 +59,10 @@ class MemoryLimiter:
         self._closed = False
 
     def enter(self, size: int) -> Reservation:
-        """Room for a request of so many bytes.
+        """Reserve `size` bytes for a new request.
 
         Raises:
-            Overloaded: there is none now, or the receiver is stopping.
+            Overloaded: they are not available now, or the receiver is stopping.
         """
         with self._changed:
             if self._closed:
@@ -73,36 +73,36 @@ class MemoryLimiter:
             self._requests += 1
         return Reservation(self, size)
 
-    def _more(self, held: int, size: int) -> None:
+    def _grow(self, held: int, size: int) -> None:
         with self._changed:
             if self._bytes > held and self._bytes + size > self._limit:
                 raise Overloaded("too many bytes in flight")
             self._bytes += size
 
-    def _leave(self, held: int) -> None:
+    def _release(self, held: int) -> None:
         with self._changed:
             self._bytes -= held
             self._requests -= 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Admit nothing more."""
+        """Admit no more requests."""
         with self._changed:
             self._closed = True
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more is admitted."""
+        """Whether no more requests are admitted."""
         return self._closed
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no request is in flight; False if one still is when the time is over."""
+        """Wait until no request is in flight; False if one still is after `timeout_s` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._requests == 0, timeout_s)
 
 
 def resident() -> int:
-    """Bytes of this process in memory; 0 where that cannot be asked for."""
+    """The resident memory of this process in bytes; 0 on systems that do not report it."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as statm:
             pages = int(statm.read().split()[1])
@@ -112,13 +112,13 @@ def resident() -> int:
 
 
 class RssMonitor:
-    """Whether the process has grown by more than so many bytes while it was not at ease.
+    """Whether the process has grown by more than a number of bytes since the last call of `at_ease`.
 
-    This bounds what no counter knows: what grpcio has received of messages that are not complete yet.
+    This is the only way to notice the memory of messages that grpcio has received in part: nothing counts it.
 
     Args:
-        limit_bytes: growth beyond it counts.
-        size: how great the process is now.
+        limit_bytes: growth up to this is accepted.
+        size: returns the resident memory in bytes.
     """
 
     def __init__(self, limit_bytes: int, size: Callable[[], int] = resident) -> None:
@@ -127,12 +127,12 @@ class RssMonitor:
         self._base = size()
 
     def at_ease(self) -> None:
-        """Take the present size as the base."""
+        """Measure growth from the present size on."""
         self._base = self._size()
 
     @property
     def has_grown(self) -> bool:
-        """Whether it has grown by more than the limit."""
+        """Whether the process has grown by more than the limit."""
         now = self._size()
         self._base = min(self._base, now)
         return now - self._base > self._limit
@@ -143,14 +143,14 @@ _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _MIB: Final = 1024 * 1024
 _KEPT: Final = 64 * _MIB
-_ARENAS: Final = 2  # glibc's own number is eight for each core, each with free memory of its own
+_ARENAS: Final = 2  # glibc's default is eight for each core, each with free memory of its own
 
 
 def tune_malloc() -> bool:
-    """Keep the memory of request bodies instead of giving each back to the kernel; False where that cannot be set.
+    """Keep freed memory of request bodies instead of returning it to the kernel; False if the allocator cannot be set so.
 
-    A body of 1.5 MB is otherwise mapped and unmapped each time, which costs as much as decoding it. The price: freed memory
-    stays with the process until `trim_malloc`.
+    Otherwise a body of 1.5 MB is mapped and unmapped each time, which takes as long as decoding it. The disadvantage: the process
+    keeps freed memory until `trim_malloc`.
     """
     mallopt = _of_glibc("mallopt")
     settings = ((_M_MMAP_THRESHOLD, _KEPT), (_M_TRIM_THRESHOLD, _KEPT), (_M_ARENA_MAX, _ARENAS))
@@ -158,9 +158,9 @@ def tune_malloc() -> bool:
 
 
 def trim_malloc() -> bool:
-    """Return every free page of the heap to the system; False if there was none, or where that cannot be done.
+    """Return every free page of the heap to the system; False if there was none, or the allocator is not glibc's.
 
-    A page that holds a single live block stays. It takes milliseconds, and none of them holds the interpreter's lock.
+    A page with a single live block stays. The call takes milliseconds and does not hold the interpreter's lock.
     """
     trim = _of_glibc("malloc_trim")
     return trim is not None and bool(trim(0))
@@ -176,28 +176,28 @@ def _of_glibc(name: str) -> Any:
 
 
 def tune_gc() -> None:
-    """Look for garbage less often: buffered spans are tuples of bytes, which form no cycles, but there are many."""
+    """Run garbage collection less often: buffered spans are many tuples of bytes, which form no cycles."""
     gc.set_threshold(50_000, 20, 100)
 
 
 _LOOK_S: Final = 1.0
-_QUIET_S: Final = 2.0  # without a request, and the load is over
-_BUSY_S: Final = 60.0  # between two trims where requests never stop
-_WORTH: Final = 8 * 2**20  # bytes
+_QUIET_S: Final = 2.0  # without a request, after which the load counts as over
+_BUSY_S: Final = 60.0  # between two trims while requests never stop
+_LEAST_BYTES: Final = 8 * 2**20  # bytes, the least that is worth a trim
 
 
 class IdleMemory:
-    """Trims the heap once memory was freed and requests have stopped, or once a minute if they do not stop.
+    """Trims the heap when memory was freed and requests have stopped, or once a minute if they do not stop.
 
-    glibc keeps what was freed for later allocations, and `tune_malloc` makes it keep more. After a peak that is most of the
-    process's memory.
+    glibc keeps freed memory for later allocations, and with `tune_malloc` it keeps more. After a peak that is most of the memory
+    of the process.
 
     Args:
-        requests: a count that rises with each request.
-        held: bytes of spans held.
-        compact: frees what is held only to be quick.
-        clock: monotonic seconds.
-        size: bytes of the process in memory.
+        requests: returns a count that increases with each request.
+        held: returns the bytes of held spans.
+        compact: frees memory that only serves speed.
+        clock: returns monotonic seconds.
+        size: returns the resident memory of the process in bytes.
         trim: returns free memory to the system.
     """
 
@@ -214,10 +214,10 @@ class IdleMemory:
         self._clock, self._size, self._trim = clock, size, trim
         self._looked = self._trimmed = self._since = clock()
         self._seen = 0
-        self._most_held, self._size_then = 0, size()
+        self._most_held, self._trimmed_size = 0, size()
 
     def look(self) -> None:
-        """Give freed memory back to the system if there is enough of it. To be called often; it checks once a second."""
+        """Return freed memory to the system if it is enough to matter. To be called often; it checks once a second."""
         now = self._clock()
         if now - self._looked < _LOOK_S:
             return
@@ -227,7 +227,7 @@ class IdleMemory:
         held = self._held()
         self._most_held = max(self._most_held, held)
         over = now - self._since >= _QUIET_S or now - self._trimmed >= _BUSY_S
-        if over and (self._most_held - held >= _WORTH or self._size() - self._size_then >= _WORTH):
+        if over and (self._most_held - held >= _LEAST_BYTES or self._size() - self._trimmed_size >= _LEAST_BYTES):
             self._compact()
             self._trim()
-            self._trimmed, self._most_held, self._size_then = now, held, self._size()
+            self._trimmed, self._most_held, self._trimmed_size = now, held, self._size()

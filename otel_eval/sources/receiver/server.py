@@ -1,4 +1,4 @@
-"""The receiver: where it listens, how it starts and stops."""
+"""The OTLP receiver: binds the addresses of both transports, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where the receiver listens, as "host:port"; None for a transport that is off."""
+    """The addresses on which the receiver listens, as "host:port"; None for a transport that is off."""
 
     grpc: str | None = None
     http: str | None = None
@@ -43,10 +43,10 @@ class OtlpServer:
     """OTLP over gRPC and HTTP.
 
     Args:
-        handler: deals with requests, such as a `DecodingHandler` with its consumer.
-        grpc, http: "host:port", checked by the configuration, port 0 for a free one; None turns the transport off.
-        certificates: open those of a transport, by "grpc" or "http"; without them the transport is not encrypted.
-        tokens: bearer tokens of which every request needs one; without them every client is accepted.
+        handler: handles the requests, for instance a `DecodingHandler` with its consumer.
+        grpc, http: "host:port", validated by the configuration, port 0 for a free one; None turns the transport off.
+        certificates: by "grpc" or "http", a function that opens the certificates; a transport without is not encrypted.
+        tokens: bearer tokens, of which every request needs one; None: every client is accepted.
         ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
     """
 
@@ -63,7 +63,7 @@ class OtlpServer:
         self._handler, self._ready = handler, ready
         handler.tokens = tokens
         self.counters, self.counts = handler.counters, handler.counts
-        # gRPC last: grpcio does not give back the port of a server that never started.
+        # gRPC last: grpcio does not release the port of a server that was never started.
         self._addresses = {"http": http, "grpc": grpc}
         self._certificates = certificates or {}
         self._opened: dict[str, Certificates] = {}
@@ -72,10 +72,10 @@ class OtlpServer:
         self._started = False
 
     def start(self) -> Bound:
-        """Listen and serve.
+        """Bind the addresses and serve.
 
         Raises:
-            ConfigError: an address cannot be had, or a certificate cannot be used; then nothing listens.
+            ConfigError: an address cannot be bound, or a certificate is invalid; then no transport listens.
         """
         try:
             bound = {protocol: self._bind(protocol, address) for protocol, address in self._addresses.items() if address}
@@ -90,37 +90,37 @@ class OtlpServer:
         self._started = True
         return Bound(**bound)
 
-    def fit(self, limit: int | None) -> None:
-        """Before the start: take no more connections than a limit of open files has room for; None: there is no limit."""
-        # A connection by TLS is held twice over HTTP: as it is, to be ended from elsewhere, and wrapped.
+    def limit_connections(self, limit: int | None) -> None:
+        """Limit connections to what the limit of open files allows (None: no limit). To be called before `start`."""
+        # Over HTTP a connection with TLS has two descriptors: its own, by which it can be shut down, and the wrapped duplicate.
         per_http, limits = 2 if "http" in self._certificates else 1, self._handler.limits
         most = connections(limit, Connections(limits.grpc_connections, limits.http_connections), per_http=per_http)
         self._handler.limits = replace(limits, grpc_connections=most.grpc, http_connections=most.http)
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are accepted."""
         return self._started and self._handler.is_open()
 
     def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
-        """Deal with a request in protobuf that came to another process by that transport; raises as `ExportHandler.take` does."""
+        """Handle a protobuf request that another process received by a transport; raises as `ExportHandler.take` does."""
         return self._handler.take(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
 
     def _bind(self, protocol: str, address: str) -> str:
-        """Listen there; the address with the port that was had."""
-        host, port = _parsed(address)
+        """Bind the address, and return it with the bound port."""
+        host, port = _split_address(address)
         try:
             port = self._bind_grpc(host, port) if protocol == "grpc" else self._bind_http(host, port)
         except (OSError, RuntimeError) as error:
             raise ConfigError(_complaint(protocol, address, _reason(error))) from None
         if protocol not in self._opened and not _is_loopback(host):  # clients beyond this machine can connect
             _log.warning(_complaint(protocol, address, _READABLE if self._handler.tokens else _EXPOSED))
-        return _written(host, port)
+        return _join_address(host, port)
 
     def _bind_grpc(self, host: str, port: int) -> int:
-        _probe(host, port)  # grpcio itself would complain on stderr
+        _probe(host, port)  # grpcio itself would write the problem to stderr
         server = OtlpGrpcServer(self._handler, self._open("grpc"), self._ready)
-        port = server.bind(_written(host, port))
+        port = server.bind(_join_address(host, port))
         self._grpc = server
         return port
 
@@ -134,12 +134,12 @@ class OtlpServer:
         return self._opened.get(protocol)
 
     def not_after(self) -> dict[str, int]:
-        """The last second of each transport's certificate, since the epoch, as a count that metrics show."""
+        """The end of validity of each transport's certificate, in seconds since the epoch, as a gauge for the self-metrics."""
         found = {protocol: certificates.not_after for protocol, certificates in self._opened.items()}
         return {f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end for protocol, end in found.items() if end is not None}
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Refuse what is new at once, let what runs end within `timeout_s` seconds, then close every connection."""
+        """Refuse new requests, wait at most `timeout_s` seconds for running ones, then close every connection."""
         deadline = time.monotonic() + timeout_s
         self._handler.memory.close()
         if self._http:
@@ -153,10 +153,10 @@ class OtlpServer:
         self._grpc = self._http = None
 
     def close(self, timeout_s: float) -> None:
-        """Nothing is left to do: requests were acknowledged when they were taken."""
+        """Do nothing: requests were acknowledged when they were accepted."""
 
 
-def _parsed(address: str) -> tuple[str, int]:
+def _split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -168,7 +168,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _written(host: str, port: int) -> str:
+def _join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -100,7 +100,7 @@ def test_health_follows_the_receiver(begin: Begin) -> None:
 
 @pytest.mark.parametrize("page", ["/healthz", "/readyz", "/metrics", "/status", "/elsewhere"])
 def test_a_site_that_names_itself_as_us_is_answered_nothing(begin: Begin, page: str) -> None:
-    """A browser is led here by a name server of another site; then `Host` is that site's name."""
+    """With DNS rebinding a browser sends the name of the other site as `Host`."""
     server, _ = begin()
     for host in ("rebound.example", "rebound.example:8888", "127.0.0.1.rebound.example", "localhost.example", "", "[::1"):
         assert got(server, page, Host=host)[0] == 421, host
@@ -221,7 +221,7 @@ def metrics(server: Server) -> dict[str, float]:
 
 
 def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
-    """What came, what was refused, what is open, what left."""
+    """Received, refused and open spans and traces, and exported results."""
     server, bound = begin(traces={"decision_wait": 5, "decision_wait_partial": 6})
     send(bound, "a", "b")
     status_values = metrics(server)
@@ -364,7 +364,7 @@ def metrics_text(server: Server) -> list[str]:
 
 
 def test_pages_answer_while_a_client_holds_connections(begin: Begin) -> None:
-    """A silent client is let go."""
+    """A silent client is disconnected."""
     server, _ = begin()
     assert server.admin.address is not None
     host, port = server.admin.address.rsplit(":", 1)

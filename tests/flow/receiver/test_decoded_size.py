@@ -83,7 +83,7 @@ def test_some_spans_of_nothing_are_rejected_and_the_others_taken(start: Any, cha
 
 
 def test_what_a_request_becomes_counts_while_it_is_read(start: Any, channel: Any, intake: Any, request_of: Any) -> None:
-    """Beside another one that is being taken there is no room for it; alone there is."""
+    """It is refused for now while another request is in flight, and accepted alone."""
     _, bound = start(http=None, max_inflight_bytes=MIB)
     intake.gate.clear()
     running = channel(bound.grpc).unary_unary(METHODS["traces"]).future(request_of("a").SerializeToString(), timeout=20)

@@ -54,7 +54,7 @@ def posted(address: str, body: Any, **headers: str) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("coding", PACKED)
 def test_a_bomb_over_http_costs_one_piece(start: Any, coding: str, peak: Any) -> None:
-    """It is refused for good at the first piece beyond the limit, of 300 MB that it would unpack to."""
+    """It is refused permanently at the first piece beyond the limit, long before the 300 MB that it decompresses to."""
     bomb = PACKED[coding](BOMB)
     _, bound = start(max_body_bytes=max(LIMIT, len(bomb)))
     before = peak()
@@ -64,7 +64,7 @@ def test_a_bomb_over_http_costs_one_piece(start: Any, coding: str, peak: Any) ->
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_a_bomb_over_grpc_costs_one_piece(start: Any, channel: Any, coding: str, peak: Any) -> None:
-    """Sent as an exporter sends what it packed: grpcio would have unpacked all of it before it looked at its size."""
+    """Sent in the way of exporters: grpcio would decompress all of it before it checks the size."""
     receiver, bound = start(max_body_bytes=LIMIT)
     compression = grpc.Compression.Gzip if coding == "gzip" else grpc.Compression.Deflate
     body = bytes(100_000_000)
@@ -203,7 +203,7 @@ def test_a_call_that_ends_without_a_message_gets_an_error(start: Any, channel: A
 
 
 def test_grpc_connections_have_an_end(start: Any) -> None:
-    """One more than there may be is closed, and there is room again when one of them ends."""
+    """A connection over the limit is closed; another is accepted when one of them ends."""
     _, bound = start(grpc_connections=2)
     host, port = bound.grpc.rsplit(":", 1)
 

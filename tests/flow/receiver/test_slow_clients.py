@@ -122,7 +122,7 @@ def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.M
 
 
 def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that asks again and again, and never reads, is let go when others want its place."""
+    """A client that sends requests and never reads responses loses its connection when others need it."""
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     _, bound = start(grpc=None, http_connections=1)
     with ExitStack() as stack:
@@ -141,7 +141,7 @@ def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pyte
 
 
 def test_handshakes_that_stall_hold_no_place(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that connect and never say what TLS would have them say."""
+    """Clients that connect and never send a TLS handshake."""
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     authority = Authority(tmp_path)
     receiver, bound = start(grpc=None, http_connections=2, http_tls=authority.issue("server"))

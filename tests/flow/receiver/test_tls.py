@@ -76,7 +76,7 @@ def both(**files: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_exporters_deliver_by_tls(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
-    """With the authority that they were message to trust."""
+    """With the authority that they are configured to trust."""
     _, bound = start(**both(**authority.issue("server")))
     assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
     assert intake.names() == ["a"]
@@ -125,7 +125,7 @@ def test_a_new_certificate_is_used_without_a_restart(start: Any, authority: Auth
 
 
 def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authority, protocol: str, caplog: Any) -> None:
-    """Said in one line, once for each change."""
+    """Logged in one line, once for each change."""
     files = authority.issue("server")
     _, bound = start(**both(**files, reload_interval=0.05))
     before = shown(getattr(bound, protocol))

@@ -182,7 +182,7 @@ def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path, content: str |
 
 
 def test_an_unset_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named; there is nothing else to tell."""
+    """The error names it."""
     monkeypatch.delenv("SECOND", raising=False)
     with pytest.raises(ConfigError, match="token_env: the variable 'SECOND' is unset"):
         BearerTokens([], ["SECOND"])
@@ -192,7 +192,7 @@ def test_an_unset_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> N
     ("host", "options", "message"), [("0.0.0.0", {}, "every client"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
 )
 def test_an_open_receiver_is_reported_at_the_start(start: Any, host: str, options: Any, message: str | None, caplog: Any) -> None:
-    """Where others can reach it, and neither TLS nor a token was thought of."""
+    """If other machines can reach it, and neither TLS nor a token is configured."""
     start(grpc=f"{host}:0", http=f"{host}:0", **options)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) == (2 if message else 0)

@@ -127,7 +127,7 @@ class Lives:
     def deliver_queued(self) -> None:
         """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
         queue = self.forward._queues["traces"]
-        while queue._waiting:
+        while queue._queue:
             body, _, requests, spans = queue._joined()
             for trace_id, span_id, frame, _ in read_traces(body).spans:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)

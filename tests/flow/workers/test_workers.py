@@ -109,7 +109,7 @@ def test_unusable_spans_are_rejected_in_one_partial_success(served: Serving):
 
 
 def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, until: Callable[[Callable[[], bool]], None]):
-    """What was acknowledged is in its storage; its part of a request is refused while it is away, and counted once."""
+    """Acknowledged spans are in its storage; while it is down, its part of a request is refused and counted once."""
     one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
     one.start()
     before = one.workers()
@@ -133,7 +133,7 @@ def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, unt
 
 @pytest.mark.slow
 def test_workers_end_when_the_front_is_killed(served: Serving, until: Callable[[Callable[[], bool]], None]):
-    """And the next start takes what they had."""
+    """The next start recovers what they held."""
     one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
     one.start()
     workers = one.workers()
@@ -175,7 +175,7 @@ def test_another_number_of_workers_needs_a_drain(served: Serving):
 
 
 def test_a_reload_reaches_every_worker(served: Serving, until: Callable[[Callable[[], bool]], None]):
-    """And a worker that is started again has the new evaluations too."""
+    """A worker that is started again has the new evaluations, too."""
     one = served()
     one.start()
     one.config["evaluations"] = [{"name": "new", "scorers": [{"type": "tool_errors"}]}]

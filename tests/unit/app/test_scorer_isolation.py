@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_eval.app.wiring import MOST_HUNG, guarded
+from otel_eval.app.wiring import MOST_TIMEOUTS, guarded
 from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Scored
@@ -50,7 +50,7 @@ def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
 
 
 def test_ours_are_left_alone() -> None:
-    """And those that are waited for have a limit of their own."""
+    """Asynchronous scorers, too: they have a limit of their own."""
 
     async def patient(_: Any) -> float:
         return 1.0
@@ -60,17 +60,17 @@ def test_ours_are_left_alone() -> None:
 
 
 def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event) -> None:
-    """For that run; the next one is asked again, on a fresh thread, until it has hung too often."""
+    """The result of that run fails. The scorer is called for the next run on a new thread, until it has hung too often."""
     tally, hangs = Counters(), [True, False, True, True]
     limited = guarded(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally)
     outcomes = [limited(RUN) for _ in range(6)]
     kinds = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
     assert kinds == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
-    assert tally.get("scorers.hung", scorer="own") == MOST_HUNG
+    assert tally.get("scorers.hung", scorer="own") == MOST_TIMEOUTS
 
 
 def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threading.Event) -> None:
-    """Nothing is left behind but what never returns, and what it says late is not taken for the next run's."""
+    """Only a thread that never returns remains, and a late outcome is not used for the next run."""
     late = [True]
     slow = of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0, "given_up")
     limited = guarded(slow, 0.05, Counters())
@@ -93,7 +93,7 @@ def test_a_function_that_ends_the_process_fails() -> None:
 
 
 def test_what_a_function_does_is_not_traced() -> None:
-    """An agent that it runs would be evaluated by it, too, and so on without end."""
+    """An agent that the scorer runs would be evaluated by it, too, in an endless loop."""
     provider = TracerProvider(shutdown_on_exit=False)
     scorer = of(lambda _: provider.get_tracer("agent").start_span("run").is_recording())
     assert guarded(scorer, 5.0, Counters())(RUN).value == 0.0  # type: ignore[union-attr]

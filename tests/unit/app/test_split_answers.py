@@ -44,7 +44,7 @@ def answered(errors: Sequence[Exception]) -> tuple[ExportResponse, Counters]:
     ],
 )
 def test_a_request_has_one_outcome(error: Exception, why: str, counted: str):
-    """A fault of a worker is an internal error of the request and no refusal too: both would make fewer than 0 successes."""
+    """An error of a worker counts as an internal error and not also as a refusal: both would result in fewer than 0 successes."""
     response, counters = answered([error])
     assert response.status is ExportStatus.RETRYABLE
     assert response.message == why

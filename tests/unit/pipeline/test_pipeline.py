@@ -228,7 +228,7 @@ def test_other_evaluations_hold_from_the_next_trace_on():
 
 
 def test_closing_one_trace_now_does_not_wait_for_the_decision_wait():
-    """A source that knows that nothing of a trace is open hands it over whole."""
+    """A source within a process passes a complete trace, because it knows which spans are open."""
     rig = Rig()
     spans: Sequence[FakeSpan] = (agent(), tool("t"))
     rig.pipeline.close_and_evaluate(
@@ -238,7 +238,7 @@ def test_closing_one_trace_now_does_not_wait_for_the_decision_wait():
 
 
 def test_undecided_traces_are_those_that_are_not_evaluated():
-    """What forwarding asks before it lets spans go on."""
+    """Forwarding calls this before it releases spans."""
     rig = Rig()
     rig.send(1, agent())
     rig.send(2, agent())
@@ -263,7 +263,7 @@ def test_the_worker_closes_traces_by_itself():
 
 
 def test_the_worker_rests_while_nothing_is_held_and_is_woken_by_spans():
-    """It looks once a second and no more, and what arrives meanwhile is not late."""
+    """It checks only once a second, and spans that arrive meanwhile are not evaluated late."""
     looks = list[float]()
     limits = Limits(decision_wait_s=0.0, grace_period_s=0.0)
     rig = Rig(limits=limits, between=lambda: looks.append(time.monotonic()))
