@@ -128,7 +128,7 @@ class Lives:
         """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
         queue = self.forward._queues["traces"]
         while queue._queue:
-            body, _, requests, spans = queue._joined()
+            body, _, requests, spans = queue._pop_joined()
             for trace_id, span_id, frame, _ in read_traces(body).spans:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
