@@ -107,21 +107,21 @@ class Engine:
     def is_agent(self, frame: Frame) -> bool:
         """Whether a span is an agent span; False also if it cannot be decoded."""
         _, payload, resource_scope = frame
-        return self.describes_agent(resource_scope.view(payload), resource_scope.scope_name)
+        return self.describes_agent(resource_scope.reader(payload), resource_scope.scope_name)
 
-    def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
+    def describes_agent(self, span: SpanReader, scope_name: str) -> bool:
         """Whether a span, which may still be open, is an agent span."""
-        return self.agent_of(view, scope_name, named=False) is not None
+        return self.agent_of(span, scope_name, named=False) is not None
 
-    def agent_of(self, view: SpanReader, scope_name: str, *, named: bool = True) -> str | None:
+    def agent_of(self, span: SpanReader, scope_name: str, *, named: bool = True) -> str | None:
         """The agent's name in an agent span, "" if it is not recorded or `named` is False; None if it is not an agent span."""
         scope = self.plan.reader.of_scope(scope_name)
         try:
-            reading = DROPPED if scope.dropped else scope.read(view)
-            if reading is DROPPED or reading.kind is not Kind.AGENT:
+            found = DROPPED if scope.dropped else scope.read(span)
+            if found is DROPPED or found.kind is not Kind.AGENT:
                 return None
-            table = reading.table
-            return table.agent_name(view.attributes(table.keys_wanted(Field.AGENT_NAME)), view.name) if named else ""
+            table = found.table
+            return table.agent_name(span.attributes(table.keys_wanted(Field.AGENT_NAME)), span.name) if named else ""
         except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
             return None
 

@@ -170,11 +170,11 @@ class ExpectedResults:
         """Examine the queued spans; called by the worker."""
         while self._spans:
             _, payload, resource_scope = self._spans.popleft()
-            self.examine(resource_scope.view(payload), resource_scope.scope_name, resource_scope.service)
+            self.examine(resource_scope.reader(payload), resource_scope.scope_name, resource_scope.service)
 
-    def examine(self, view: SpanReader, scope_name: str, service: str) -> None:
+    def examine(self, span: SpanReader, scope_name: str, service: str) -> None:
         """Start the counters of the agent that a span, ended or still open, describes, if any."""
-        agent = self._engine.agent_of(view, scope_name)
+        agent = self._engine.agent_of(span, scope_name)
         if agent is None or (service, agent) in self._seen:
             return
         if len(self._seen) < _MOST_SEEN:

@@ -234,15 +234,15 @@ class ToolReader:
         stand_ins = {text for key in ("*", *self._result.keys) for text in convention.placeholders.get(key, ())}
         self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
 
-    def succeeded(self, view: SpanReader) -> tuple[ToolFields, str] | None:
+    def succeeded(self, span: SpanReader) -> tuple[ToolFields, str] | None:
         """The fields of the span and the id of its call, if the call certainly succeeded and nothing else must be decoded.
 
         None if the span must be decoded to find out: the extension only searches the undecoded result for `FAILURE_WORDS` and for
         texts that stand for none.
         """
-        look = getattr(view, "call", None) if self._is_raw_read else None
+        look = getattr(span, "call", None) if self._is_raw_read else None
         found = None if look is None else look(self._described_by, self._call_id, self._result, self._words)
-        if found is None or (self.table.events and view.events()):  # an event may hold the tool's name or the result
+        if found is None or (self.table.events and span.events()):  # an event may hold the tool's name or the result
             return None
         fingerprint, call_id, has_result = found
         fields = self._known.get(fingerprint)
@@ -251,17 +251,17 @@ class ToolReader:
         is_unknown = self.table.convention.failures_in_results and not has_result
         return None if is_unknown or self.table.is_masked(call_id) else (fields, known_id(call_id))
 
-    def read_fields(self, view: SpanReader) -> ToolFields:
+    def read_fields(self, span: SpanReader) -> ToolFields:
         """The fields of the span."""
-        fingerprint = getattr(view, "fingerprint", None)
+        fingerprint = getattr(span, "fingerprint", None)
         mark = None if fingerprint is None else fingerprint(self._described_by)
         if mark is None:
-            return self.read(view.attributes(self._described_by), view.name)
-        return self._known.get(mark) or self._remember(view, mark)
+            return self.read(span.attributes(self._described_by), span.name)
+        return self._known.get(mark) or self._remember(span, mark)
 
-    def _remember(self, view: SpanReader, mark: bytes) -> ToolFields:
+    def _remember(self, span: SpanReader, mark: bytes) -> ToolFields:
         """Read the span and memoise the result, unless its key is too long."""
-        fields = self.read(view.attributes(self._described_by), view.name)
+        fields = self.read(span.attributes(self._described_by), span.name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
         if len(mark) <= MEMO_BYTES:

@@ -299,21 +299,21 @@ def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
 _ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They start a process's part even where no flag records it.
 
 
-def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | None:
+def parent_is_remote(frame: Frame, span: SpanReader | None = None) -> bool | None:
     """Whether the parent that a span names is in another process, by its flags or else its kind; None if neither shows it.
 
     Args:
         frame: the span; its parent's id is not empty.
-        view: the span's reader, where there is one already.
+        span: the span's reader, where there is one already.
     """
-    view = view or frame[2].view(frame[1])
-    remote = view.parent_is_remote
-    return view.span_kind in _ENTRY_KINDS or None if remote is None else remote
+    span = span or frame[2].reader(frame[1])
+    remote = span.parent_is_remote
+    return span.span_kind in _ENTRY_KINDS or None if remote is None else remote
 
 
-def is_local_root(frame: Frame, view: SpanReader | None = None) -> bool:
+def is_local_root(frame: Frame, span: SpanReader | None = None) -> bool:
     """Whether the span is a root, or certainly the first span of its process."""
-    return not frame[0] or bool(parent_is_remote(frame, view))
+    return not frame[0] or bool(parent_is_remote(frame, span))
 
 
 _IDENTITY: Final = (

@@ -188,7 +188,7 @@ class HoldFilter:
         held = []
         for trace_id, span_id, frame, _ in spans:
             _, payload, resource_scope = frame
-            span, scope = resource_scope.view(payload), self._reader.of_scope(resource_scope.scope_name)
+            span, scope = resource_scope.reader(payload), self._reader.of_scope(resource_scope.scope_name)
             classified = DROPPED if scope.dropped else scope.read(span)
             own = classified is not DROPPED and (classified.kind is Kind.AGENT or is_local_root(frame, span))
             if own and self._may_apply(trace_id, frame, span):

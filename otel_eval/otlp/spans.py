@@ -167,7 +167,7 @@ class OtlpResourceScope:
             kept = self._shared = (wanted, _wanted_attributes(self._scope, wanted) | _wanted_attributes(self._resource, wanted))
         return dict(kept[1])
 
-    view = staticmethod(read_span)
+    reader = staticmethod(read_span)
 
     def rank(self, payload: bytes) -> tuple[int, int, bytes]:
         """(end, number of attributes, bytes): of two spans with the same id the one with the greater rank counts."""

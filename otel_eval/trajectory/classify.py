@@ -305,7 +305,7 @@ def classified_with(
     """Classify these frames of the trace; also returns the ids of those that are spans of evaluations."""
     tree = span_tree_of(frames)
     held = [frames[span_id] for span_id in tree.ids]
-    readers = [resource_scope.view(payload) for _, payload, resource_scope in held]
+    readers = [resource_scope.reader(payload) for _, payload, resource_scope in held]
     resource_scopes = list(map(itemgetter(2), held))
     read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(resource_scopes)}
     classifications = [read_by[resource_scope](span) for resource_scope, span in zip(resource_scopes, readers, strict=True)]

@@ -72,7 +72,7 @@ def _add(scope: object, index: int, fat: bool) -> None:
 def _read(body: bytes) -> int:
     found = 0
     for _, _, (_, payload, resource_scope), _ in read_traces(body).spans:
-        view = resource_scope.view(payload)
+        view = resource_scope.reader(payload)
         kind = view.attributes(KIND).get("gen_ai.operation.name")
         if kind == "execute_tool":
             found += len(view.attributes(CALL)) + view.end_ns - view.start_ns

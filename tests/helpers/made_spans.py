@@ -45,7 +45,7 @@ class FakeResourceScope:
         """The wanted resource attributes."""
         return {k: v for k, v in self.resource.items() if k in wanted.keys}
 
-    def view(self, payload: FakeSpan) -> FakeSpan:
+    def reader(self, payload: FakeSpan) -> FakeSpan:
         """The span itself."""
         return payload
 

@@ -324,7 +324,7 @@ class SdkResourceScope:
         scope = _wanted(_items(getattr(self._scope, "attributes", None)), wanted)
         return scope | _wanted(_items(self._resource.attributes if self._resource is not None else None), wanted)
 
-    def view(self, payload: ReadableSpan) -> SpanReader:
+    def reader(self, payload: ReadableSpan) -> SpanReader:
         """Return a reader of the span."""
         reader = SdkSpanReader(payload)
         if _extension is None:

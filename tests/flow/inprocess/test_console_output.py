@@ -52,14 +52,14 @@ def facts(framed: SpanBatch) -> list[tuple[object, ...]]:
         return view.name, view.span_kind, view.status_code, view.status_message, view.attributes(ALL), events
 
     return [
-        (trace_id, span_id, frame[0], frame[2].service, *of(frame[2].view(frame[1])))
+        (trace_id, span_id, frame[0], frame[2].service, *of(frame[2].reader(frame[1])))
         for trace_id, span_id, frame, _ in framed.spans
     ]
 
 
 def times(framed: SpanBatch) -> list[int]:
     """The start and the end of each span in turn."""
-    views = [frame[2].view(frame[1]) for _, _, frame, _ in framed.spans]
+    views = [frame[2].reader(frame[1]) for _, _, frame, _ in framed.spans]
     return [time for view in views for time in (view.start_ns, view.end_ns)]
 
 

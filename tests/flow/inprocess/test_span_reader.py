@@ -52,7 +52,7 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 def as_read(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
     """Everything that the core can learn of a span."""
     trace_id, span_id, (parent, payload, resource_scope), _ = frame
-    view = resource_scope.view(payload)
+    view = resource_scope.reader(payload)
     facts = [view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message]
     contents = [
         view.attributes(WANTED),

@@ -53,7 +53,7 @@ class ListIntake:
     def names(self) -> list[str]:
         """Of the spans that were taken, in order."""
         return [
-            resource_scope.view(payload).name for framed in self.taken for _, _, (_, payload, resource_scope), _ in framed.spans
+            resource_scope.reader(payload).name for framed in self.taken for _, _, (_, payload, resource_scope), _ in framed.spans
         ]
 
 

@@ -50,7 +50,7 @@ def test_spans_of_the_sdk_arrive_whole(start: Any, intake: Any, exporter: Any, t
     [framed] = intake.taken
     child, root = framed.spans
     _, _, (parent_id, payload, resource_scope), _ = child
-    view = resource_scope.view(payload)
+    view = resource_scope.reader(payload)
     assert int.from_bytes(parent_id, "big") == run.get_span_context().span_id
     assert root[2][0] == b""
     assert view.attributes(Wanted(frozenset({"cities"}))) == {"cities": ["Paris", "Rome"]}

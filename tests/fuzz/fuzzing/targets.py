@@ -108,7 +108,7 @@ def _as_protobuf_says(framed: SpanBatch, request: Any) -> None:
     theirs = [span for scope, span in spans if scope != "otel_eval" and _usable(span)]
     assert [(trace_id, span_id) for trace_id, span_id, _, _ in framed.spans] == [(s.trace_id, s.span_id) for s in theirs]
     for (_, _, (parent, payload, resource_scope), _), span in zip(framed.spans, theirs, strict=True):
-        view = resource_scope.view(payload)
+        view = resource_scope.reader(payload)
         assert parent == (b"" if span.parent_span_id == bytes(8) else span.parent_span_id)
         assert (view.name, view.start_ns, view.end_ns) == (span.name, span.start_time_unix_nano, span.end_time_unix_nano)
         assert (view.status_code, view.status_message) == (span.status.code, span.status.message)

@@ -82,13 +82,13 @@ def test_a_span_of_the_process_reads_the_same_with_the_shortcut(
     events = [Event("e", {"k": 1})] if eventful else []
     status = Status(code, name if code is StatusCode.ERROR else None)
     span = span_of(name=name, kind=kind, status=status, start_time=time, end_time=time, attributes=held, events=events)
-    assert read(SdkResourceScope(None, None).view(span)) == read(SdkSpanReader(span))
+    assert read(SdkResourceScope(None, None).reader(span)) == read(SdkSpanReader(span))
 
 
 @pytest.mark.parametrize("value", ["text", "naïve", 7, -1, 2.5, True, ("stop",), (1, 2), ()])
 def test_what_attributes_usually_hold_is_read_by_the_shortcut(value: Any):
     """So that it is one: otherwise all of the above would hold of the Python view alone."""
-    view = SdkResourceScope(None, None).view(span_of(attributes={"a": value}))
+    view = SdkResourceScope(None, None).reader(span_of(attributes={"a": value}))
     assert type(view) is not SdkSpanReader
     assert view.attributes(WANTED) == {"a": list(value) if isinstance(value, tuple) else value}
 
@@ -96,7 +96,7 @@ def test_what_attributes_usually_hold_is_read_by_the_shortcut(value: Any):
 @pytest.mark.parametrize("value", ["\ud800", 2**64, None, b"bytes", ((1,),), Colour.RED])
 def test_what_is_unusual_is_left_to_python(value: Any):
     """The Python view is the one that decides."""
-    assert type(SdkResourceScope(None, None).view(span_of(attributes={"a": value}))) is SdkSpanReader
+    assert type(SdkResourceScope(None, None).reader(span_of(attributes={"a": value}))) is SdkSpanReader
 
 
 def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
@@ -109,7 +109,7 @@ def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
             self._name = "other"
 
     span: Any = Other()
-    assert type(SdkResourceScope(None, None).view(span)) is SdkSpanReader
+    assert type(SdkResourceScope(None, None).reader(span)) is SdkSpanReader
 
 
 class Mine(dict[str, Any]):
@@ -119,14 +119,14 @@ class Mine(dict[str, Any]):
 @pytest.mark.parametrize("mapping", [dict, OrderedDict])
 def test_both_mappings_that_the_sdk_keeps_attributes_in_are_read_by_the_shortcut(mapping: Any):
     """Which of them it is depends on its version and on its limits."""
-    view = SdkResourceScope(None, None).view(span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping))
+    view = SdkResourceScope(None, None).reader(span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping))
     assert type(view) is not SdkSpanReader
     assert view.attributes(WANTED) == {"a": 1, "c.1": "x"}
 
 
 def test_any_other_mapping_is_read_by_python():
     """It may not keep what it says where a dictionary does."""
-    assert type(SdkResourceScope(None, None).view(span_of(attributes={"a": 1}, mapping=Mine))) is SdkSpanReader
+    assert type(SdkResourceScope(None, None).reader(span_of(attributes={"a": 1}, mapping=Mine))) is SdkSpanReader
 
 
 @given(attributes, st.sampled_from([OrderedDict, Mine]))

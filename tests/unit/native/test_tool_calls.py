@@ -32,7 +32,7 @@ CLAUDE_CODE = ("com.anthropic.claude_code.tracing", "claude_code.tool", {"tool_n
 class PureScope(OtlpResourceScope):
     """A scope whose spans Python reads."""
 
-    view = staticmethod(OtlpSpanReader)
+    reader = staticmethod(OtlpSpanReader)
 
 
 def payload(name: str, attributes: dict[str, Any], output: str = "") -> bytes:

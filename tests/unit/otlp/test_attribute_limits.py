@@ -60,7 +60,7 @@ def test_as_many_as_there_may_be_are_taken(where: str, size: int) -> None:
 def test_one_more_costs_its_span(where: str, size: int) -> None:
     """The reason names the limit and its key; the span of another resource is accepted, and nothing is truncated."""
     framed = read_traces(with_attributes(where, MOST + 1, size).SerializeToString(), MOST)
-    assert [resource_scope.view(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans] == ["b"]
+    assert [resource_scope.reader(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans] == ["b"]
     assert framed.rejected == 1
     assert where in framed.why
     assert "more than 50 attributes" in framed.why

@@ -33,7 +33,7 @@ def span(**fields: Any) -> dict[str, Any]:
 def read(framed: SpanBatch) -> Any:
     """The view of the only span."""
     [(_, _, (_, payload, resource_scope), _)] = framed.spans
-    return resource_scope.view(payload)
+    return resource_scope.reader(payload)
 
 
 def attribute(value: Any) -> Any:
@@ -297,7 +297,7 @@ def test_any_json_gives_frames_or_an_input_error(body: dict[str, Any]) -> None:
 def test_any_json_as_a_span_gives_a_frame_or_a_rejection(fields: Any) -> None:
     """A hostile span costs itself."""
     framed = read_document(document(span() | fields if isinstance(fields, dict) else fields, span(name="good")))
-    names = [resource_scope.view(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans]
+    names = [resource_scope.reader(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans]
     assert names[-1:] == ["good"]
 
 

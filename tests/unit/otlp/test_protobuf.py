@@ -198,7 +198,7 @@ def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
             one_line(error)
             continue
         for _, _, (_, payload, resource_scope), _ in framed.spans:
-            view = resource_scope.view(payload)
+            view = resource_scope.reader(payload)
             assert isinstance(view.name, str)
             assert isinstance(list(view.events()), list)
 
@@ -211,7 +211,7 @@ def test_any_bytes_in_a_span_give_a_readable_view_or_an_input_error(tail: bytes)
     except InputError:
         return
     for _, _, (_, payload, resource_scope), _ in framed.spans:
-        view = resource_scope.view(payload)
+        view = resource_scope.reader(payload)
         assert (view.status_code, view.status_message, list(view.events())) == (0, "", [])
         assert isinstance(resource_scope.rank(payload), tuple)
 

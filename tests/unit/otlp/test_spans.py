@@ -37,7 +37,7 @@ def framed_span(span: Span) -> tuple[bytes, Any]:
 def view(span: Span) -> SpanReader:
     """A span as it is read."""
     payload, resource_scope = framed_span(span)
-    read: SpanReader = resource_scope.view(payload)
+    read: SpanReader = resource_scope.reader(payload)
     return read
 
 
@@ -155,7 +155,7 @@ def test_json_and_protobuf_of_one_message_are_framed_alike(spans: list[Span], re
 def comparable(framed: SpanBatch) -> list[Any]:
     """Frames without the identity of their resources and scopes."""
     return [
-        (trace, span, parent, view_facts(resource_scope.view(payload)), resource_scope.shared(ALL), resource_scope.scope_name)
+        (trace, span, parent, view_facts(resource_scope.reader(payload)), resource_scope.shared(ALL), resource_scope.scope_name)
         for trace, span, (parent, payload, resource_scope), _ in framed.spans
     ]
 
@@ -223,7 +223,7 @@ def test_nesting_beyond_the_limit_is_cut_and_costs_nothing_else() -> None:
     pair = sized(1, b"deep") + sized(2, raw_nested(500))
     span = sized(1, TRACE) + sized(2, SPAN) + sized(9, pair) + sized(9, KeyValue(key="k").SerializeToString())
     [(_, _, (_, payload, resource_scope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
-    read = resource_scope.view(payload).attributes(ALL)
+    read = resource_scope.reader(payload).attributes(ALL)
     assert depth_of(read["deep"]) == (MAX_DEPTH, TOO_DEEP)
     assert read["k"] is None
 
@@ -235,14 +235,14 @@ def test_json_nested_too_deeply_reads_like_protobuf() -> None:
         value = {"arrayValue": {"values": [value]}}
     span = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "attributes": [{"key": "deep", "value": value}]}
     [(_, _, (_, payload, resource_scope), _)] = read_document({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).spans
-    assert depth_of(resource_scope.view(payload).attributes(ALL)["deep"]) == (MAX_DEPTH, TOO_DEEP)
+    assert depth_of(resource_scope.reader(payload).attributes(ALL)["deep"]) == (MAX_DEPTH, TOO_DEEP)
 
 
 def raw_span(*attributes: bytes) -> SpanReader:
     """A span whose attributes are given as the bytes of KeyValues."""
     span = sized(1, TRACE) + sized(2, SPAN) + b"".join(sized(9, pair) for pair in attributes)
     [(_, _, (_, payload, resource_scope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
-    read: SpanReader = resource_scope.view(payload)
+    read: SpanReader = resource_scope.reader(payload)
     return read
 
 
@@ -295,7 +295,7 @@ def test_numbers_that_are_none_survive() -> None:
 def test_flags_say_whether_the_parent_is_remote(flags: int, remote: bool | None) -> None:
     """Only if they say that they know; future bits do not matter."""
     payload, resource_scope = framed_span(Span(flags=flags | 0x80000000))
-    assert resource_scope.view(payload).parent_is_remote is remote
+    assert resource_scope.reader(payload).parent_is_remote is remote
 
 
 def test_a_later_end_then_more_attributes_outrank() -> None:

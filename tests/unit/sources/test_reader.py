@@ -77,7 +77,7 @@ def read(path: Path | str) -> tuple[list[str], list[str]]:
 
 
 def views(pieces: list[SpanBatch]) -> list[Any]:
-    return [resource_scope.view(payload) for piece in pieces for _, _, (_, payload, resource_scope), _ in piece.spans]
+    return [resource_scope.reader(payload) for piece in pieces for _, _, (_, payload, resource_scope), _ in piece.spans]
 
 
 FORMATS = {
@@ -188,7 +188,7 @@ def test_jaeger_is_read_as_the_otlp_it_was_made_from(write: Write) -> None:
     """Tags, references, logs and microseconds."""
     [piece] = read_file(write(JAEGER))
     [(trace_id, span_id, (parent_id, payload, resource_scope), _)] = piece.spans
-    view = resource_scope.view(payload)
+    view = resource_scope.reader(payload)
     assert (trace_id.hex(), span_id.hex(), parent_id.hex()) == (TRACE, SPAN, "ef".rjust(16, "0"))
     assert (view.name, view.span_kind, view.status_code, view.status_message) == ("execute_tool x", 3, 2, "no seat")
     assert (view.start_ns, view.end_ns) == (1_700_000_000_000_001_000, 1_700_000_000_000_251_000)
