@@ -1,4 +1,4 @@
-"""Ask an OpenAI-compatible chat endpoint: attempts, timeouts, response formats, connections per event loop."""
+"""Client for judges at an OpenAI-compatible chat endpoint: attempts, timeouts, response formats, connections per event loop."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from otel_eval.retry import retry_after_s, suppress_tracing
 from otel_eval.scorers.judge import JudgeError, parse_reply
 
 _MOST_BYTES: Final = 2**20  # of a response
-_FORM_UNKNOWN: Final = (400, 422)  # what endpoints say to a form they do not know
+_FORM_UNKNOWN: Final = (400, 422)  # status codes of endpoints that do not support a response format
 _COME_AGAIN: Final = (408, 409, 425, 429)
 _ONCE_MORE: Final = "\n\nYour last answer held no JSON object. Answer with the JSON object alone."
 
 
 @dataclass(slots=True, eq=False)
 class _OnLoop:
-    """What belongs to one event loop and ends with it."""
+    """The connections and requests of one event loop, which end with it."""
 
     client: Any
     holding: AsyncGenerator[Any, None]
-    asking: int = 0  # requests under way
+    asking: int = 0  # requests in flight
     shared: SharedRequests = field(default_factory=SharedRequests)
-    trying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other forms are tried
+    trying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other response formats are tried
 
 
 @dataclass(slots=True, eq=False)
@@ -55,22 +55,22 @@ class _Question:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class JudgeClient:
-    """Asks an OpenAI-compatible chat endpoint; one client that all scorers share, with one budget and one cache.
+    """Client of an OpenAI-compatible chat endpoint, with a rate limit and a cache; all scorers of the endpoint share it.
 
-    Connections belong to the event loop on which they are made and end with it.
+    Connections belong to the event loop on which they are opened, and are closed with it.
 
     Attributes:
-        base_url: the URL that `/chat/completions` is added to.
-        model: the model's name there.
-        read_key: gives the API key for each attempt, which is never shown; None for none.
-        timeout_s: how long one attempt may take.
+        base_url: the URL to which `/chat/completions` is appended.
+        model: the model's name at the endpoint.
+        read_key: returns the API key for each attempt, or None for no key; the key is never logged.
+        timeout_s: seconds that one attempt may take.
         retries: attempts after the first one.
-        per_minute: attempts in any minute, or None.
-        cache: answers that are remembered.
+        per_minute: attempts in any minute, or None for no limit.
+        cache: number of answers in the cache.
         parameters: further fields of each request, such as a temperature.
-        tls: whom to trust and which certificate to show; None: the system's authorities and no certificate.
-        count: raises a count by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one of a
-            question), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
+        tls: trusted authorities and client certificate; None for those of the system and no certificate.
+        count: increments a counter by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one
+            for a prompt), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
     """
 
     base_url: str
@@ -96,19 +96,21 @@ class JudgeClient:
         return f"Client({redacted(self.base_url)!r}, {self.model!r})"
 
     async def __call__(self, prompt: str) -> str:
-        """The answer as the model wrote it.
+        """Return the answer as the model wrote it.
 
         Raises:
-            JudgeError: there is none.
+            JudgeError: there is no answer.
         """
         question = _Question(b"", prompt, {})
         return await self._limits.repeat(lambda: self._attempt(question, {}))
 
     async def structured(self, prompt: str, schema: Mapping[str, Any]) -> str:
-        """The answer as JSON, held to the schema as well as the endpoint can; equal questions are asked once.
+        """Return the answer as JSON text, constrained to the schema as far as the endpoint supports it.
+
+        Equal prompts share a request or a cached answer.
 
         Raises:
-            JudgeError: there is none.
+            JudgeError: there is no answer, or it does not conform to the schema.
         """
         asked = json.dumps([self.model, schema, prompt], sort_keys=True)
         key = blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -129,12 +131,12 @@ class JudgeClient:
             question.prompt += _ONCE_MORE
             reply = await self._formed(question)
             answer = last_object(reply) or reply
-        parse_reply(answer, question.schema)  # another time a better one may come
+        parse_reply(answer, question.schema)  # raises before an unusable answer is cached
         self._cache.put(question.key, answer)
         return answer
 
     async def _formed(self, question: _Question) -> str:
-        """In the best form, or in one that the endpoint is found to take instead."""
+        """Request an answer in the preferred response format, or, if it is refused, in others that the endpoint may support."""
         form = self._forms.best
         try:
             return await self._in_form(form, question)
@@ -148,7 +150,7 @@ class JudgeClient:
             return answer
 
     async def _in_others(self, refused: int, question: _Question) -> str | None:
-        """In the forms that may be tried after this one was refused; None if that is none, or none is taken."""
+        """Request an answer in the formats that may be tried after a refused one; return None if none is accepted."""
         best = self._forms.best
         others = self._forms.weaker(question.key) if best == refused else range(best, best + 1)
         for form in others:
@@ -183,7 +185,7 @@ class JudgeClient:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the client has many layers, each with errors of its own
+            except Exception as error:  # noqa: BLE001 - the client has many layers, each with its own errors
                 raise RetryableJudgeError("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
 
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
@@ -217,7 +219,7 @@ class JudgeClient:
         return bytes(body)
 
     def retire(self) -> None:
-        """Close connections as soon as no request uses them. From any thread. What is asked later is still answered."""
+        """Close connections as soon as no request uses them. May be called from any thread; later requests still work."""
         self._retired = True
         for loop in [reference() for reference in self._held.keyrefs()]:
             with suppress(RuntimeError):  # the loop has ended, and its connections with it
@@ -236,7 +238,7 @@ class JudgeClient:
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            holding = _opened(self)  # ends with the loop, which closes what is left of it
+            holding = _opened(self)  # the loop closes this generator, and so the client, when it ends
             held = self._held[loop] = _OnLoop(await anext(holding), holding)
         return held
 
@@ -250,15 +252,15 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
     import openai
 
     client = openai.AsyncOpenAI(
-        api_key="none",  # each request brings its own
+        api_key="none",  # each request has its own header
         base_url=judge.base_url,
         timeout=judge.timeout_s,
-        max_retries=0,  # ours share a budget
+        max_retries=0,  # retries are made by `RateLimiter`
         http_client=openai.DefaultAsyncHttpxClient(
             follow_redirects=False, verify=judge.tls or True, event_hooks={"response": [_without_complaints]}
         ),
     )
-    client._platform = "Unknown"  # else a thread is started to find out, which an interpreter that ends cannot
+    client._platform = "Unknown"  # otherwise a thread detects it, which cannot start during shutdown
     try:
         yield client
     finally:
@@ -266,7 +268,7 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
 
 
 def _headers(key: str | None) -> dict[str, Any]:
-    """Authorization only: account headers from the environment belong to another endpoint."""
+    """Return the authorization header, and omit account headers from the environment, which may belong to another endpoint."""
     from openai import Omit
 
     return {"Authorization": f"Bearer {key}" if key else Omit(), "OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
