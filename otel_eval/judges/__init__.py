@@ -57,22 +57,22 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._tick)
         self._loop.run_forever()
-        self._wind_up()
+        self._shut_down()
 
     def _tick(self) -> None:
         self._alive_at = time.monotonic()
         self._loop.call_later(_TICK_S, self._tick)
 
-    def _wind_up(self) -> None:
+    def _shut_down(self) -> None:
         """Cancel the remaining tasks, wait for them, and close the loop."""
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
-        self._loop.run_until_complete(_so(lambda: len(asyncio.all_tasks()) <= 1, _LAST_S))
+        self._loop.run_until_complete(_poll(lambda: len(asyncio.all_tasks()) <= 1, _LAST_S))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     @property
-    def is_alone(self) -> bool:
+    def has_thread(self) -> bool:
         """Whether the loop has a thread; without one it runs only during `run`."""
         return self._thread is not None
 
@@ -93,17 +93,17 @@ class LoopThread:
 
     def run(self, until: Callable[[], bool], timeout_s: float) -> None:
         """Run the loop in the calling thread until `until` returns true, for at most `timeout_s` seconds."""
-        self._loop.run_until_complete(_so(until, timeout_s))
+        self._loop.run_until_complete(_poll(until, timeout_s))
 
     def close(self, timeout_s: float) -> None:
         """Stop the loop and wait up to `timeout_s` seconds; a loop that a coroutine blocks ends when it is no longer blocked."""
         if self._thread is None:
-            return self._wind_up()
+            return self._shut_down()
         self._loop.call_soon_threadsafe(self._loop.stop)
         return self._thread.join(timeout_s)
 
 
-async def _so(until: Callable[[], bool], timeout_s: float) -> None:
+async def _poll(until: Callable[[], bool], timeout_s: float) -> None:
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not until() and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.01)
@@ -112,7 +112,7 @@ async def _so(until: Callable[[], bool], timeout_s: float) -> None:
 _log = logging.getLogger("otel_eval")
 
 _GIVEN_UP_S: Final = 1.0  # for results of cancelled tasks, and for the thread to end
-_MOST_LEFT: Final = 3  # blocked threads that may be abandoned
+_MOST_ABANDONED: Final = 3  # blocked threads that may be abandoned
 
 
 # Monotonic counters of results. Refused: the queue was full, or the evaluator was stopped. Lost: abandoned, because a coroutine
@@ -156,7 +156,7 @@ class AsyncEvaluator:
         self._concurrency, self._record = concurrency, record
         self._changed: Final = threading.Condition()  # guards the attributes below
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
-        self._last = self._left = 0
+        self._last = self._abandoned = 0
         self._counts: Final = dict.fromkeys(_COUNTS, 0)
         self._thread: LoopThread | None = None
         self._stopped = False
@@ -168,19 +168,19 @@ class AsyncEvaluator:
         self._abandon_blocked()
         size = trajectory_size(report.trajectory) // len(report.pending)
         with self._changed:
-            taken, refused = self._admitted(report.pending, size)
-            for pending in taken:
+            accepted, refused = self._split(report.pending, size)
+            for pending in accepted:
                 self._begin_soon(_Job(report, pending, size))
             self._counts["late_refused"] += len(refused)
         for pending in refused:
             self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
 
-    def _admitted(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
+    def _split(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
         """Split into results that fit into the queue, and the others. An empty queue accepts a run of any size."""
-        held = sum(job.size for job in self._open.values())
-        heavy = bool(self._open) and held + size * len(pending) > self._max_bytes
-        room = 0 if self._stopped or heavy else max(0, self._max - len(self._open))
-        return pending[:room], pending[room:]
+        total = sum(job.size for job in self._open.values())
+        is_large = bool(self._open) and total + size * len(pending) > self._max_bytes
+        capacity = 0 if self._stopped or is_large else max(0, self._max - len(self._open))
+        return pending[:capacity], pending[capacity:]
 
     def _begin_soon(self, job: _Job) -> None:
         self._last += 1
@@ -240,7 +240,7 @@ class AsyncEvaluator:
         """Wait up to `timeout_s` seconds for all results that were put before; return whether all are complete."""
         self._abandon_blocked()
         last, thread = self._last, self._thread
-        if thread is not None and not thread.is_alone:
+        if thread is not None and not thread.has_thread:
             thread.run(lambda: self._is_over(last), timeout_s)
             return self._is_over(last)
         with self._changed:
@@ -267,13 +267,13 @@ class AsyncEvaluator:
     def _abandon_blocked(self) -> None:
         """Abandon the thread if its loop is blocked, and fail its results; the next report starts another thread."""
         thread = self._thread
-        if thread is None or self._left >= _MOST_LEFT or not thread.is_blocked(self._timeout_s):
+        if thread is None or self._abandoned >= _MOST_ABANDONED or not thread.is_blocked(self._timeout_s):
             return
         with self._changed:
             if self._thread is not thread:
                 return
             self._thread = None
-            self._left += 1
+            self._abandoned += 1
         thread.close(0.0)
         self._fail_pending()
 

@@ -31,7 +31,7 @@ Calls = list[tuple[str, int]]  # names and positions
 _MOST_CONTENT: Final = 400
 
 
-def _left_over(names: Sequence[str], paired: Collection[int]) -> Calls:
+def _unpaired(names: Sequence[str], paired: Collection[int]) -> Calls:
     """Return name and position of each call whose position is not in `paired`."""
     if len(paired) == len(names):
         return []
@@ -54,7 +54,7 @@ class Alignment:
 
     Args:
         criterion: the expected calls.
-        visits: the actual calls, in order.
+        actual: the actual calls, in order.
         any_order: whether calls are paired in any order (an assignment); if not, pairs keep the order of both sides.
         concurrency: whether parallel calls may match in any order.
 
@@ -70,19 +70,19 @@ class Alignment:
         TooLarge: the alignment would take too many steps, because many calls agree in part or ran in parallel.
     """
 
-    def __init__(self, criterion: Criterion, visits: Sequence[TimedCall], *, any_order: bool, concurrency: bool) -> None:
-        self._criterion, self._visits, self._any_order = criterion, visits, any_order
-        self._names = names = [visit.name for visit in visits]
+    def __init__(self, criterion: Criterion, actual: Sequence[TimedCall], *, any_order: bool, concurrency: bool) -> None:
+        self._criterion, self._actual, self._any_order = criterion, actual, any_order
+        self._names = names = [call.name for call in actual]
         # None if no calls ran in parallel, or the order does not matter.
-        is_parallel = concurrency and not any_order and not is_sequential(visits)
-        self._batches = parallel_groups(visits) if is_parallel else None
+        is_parallel = concurrency and not any_order and not is_sequential(actual)
+        self._column_groups = parallel_groups(actual) if is_parallel else None
         self._words: Sequence[Any] | None = names
         self._relation: Relation | None = None  # set only if equal words do not decide
         self.pairs = pairs = self._heaviest()
         self.weights = [self._weight(row, column) for row, column in pairs] if criterion.weighed else None
         self.weight = float(len(pairs)) if self.weights is None else fsum(self.weights)
         paired = dict(pairs)
-        missing, extra = _left_over(criterion.names, paired), _left_over(names, {*paired.values()})
+        missing, extra = _unpaired(criterion.names, paired), _unpaired(names, {*paired.values()})
         # If no pair was found, no two calls agree at all, so none can be misplaced.
         self.misplaced = self._misplaced(missing, extra) if pairs and missing and extra and not any_order else []
         if self.misplaced:
@@ -102,13 +102,13 @@ class Alignment:
         if criterion.plain and expected is not None and expected.masks.keys().isdisjoint(self._names):
             return []  # no call has an expected name
         # Without groups, sequences that are equal call by call are the heaviest alignment; no pair has to be weighed.
-        one_by_one = (self._batches is None or len(self._batches) == len(self._visits)) and not criterion.nested
+        one_by_one = (self._column_groups is None or len(self._column_groups) == len(self._actual)) and not criterion.nested
         sequential = any_order or one_by_one
         if sequential and self._all_equal():
-            return [(at, at) for at in range(len(self._visits))]
+            return [(at, at) for at in range(len(self._actual))]
         if not criterion.plain:
-            check_recorded(criterion, self._visits)
-            self._words = None if expected is None else words_of(criterion, self._visits)
+            check_recorded(criterion, self._actual)
+            self._words = None if expected is None else words_of(criterion, self._actual)
         if sequential and expected is not None and self._words is not None:
             equal = _assigned_words(expected.names, self._words) if any_order else common(expected, self._words)
             # Equal calls weigh 1, the most a pair can. If they cover the shorter side, no partial agreement adds weight.
@@ -122,19 +122,19 @@ class Alignment:
         if not (criterion.plain or criterion.whole) or criterion.names != self._names:
             return False
         wanted = criterion.expectation.calls
-        return criterion.plain or [call.arguments for call in wanted] == [visit.arguments for visit in self._visits]  # type: ignore[union-attr]
+        return criterion.plain or [call.arguments for call in wanted] == [call.arguments for call in self._actual]  # type: ignore[union-attr]
 
     def _by_relation(self) -> Pairs:
-        criterion, columns, work = self._criterion, len(self._visits), Steps(_MOST_STEPS)
-        relation = self._relation = self._equal_words() or relation_of(criterion, self._visits, self._words, work)
-        groups, batches = criterion.expectation.groups, self._batches or [range(at, at + 1) for at in range(columns)]
+        criterion, columns, work = self._criterion, len(self._actual), Steps(_MOST_STEPS)
+        relation = self._relation = self._equal_words() or relation_of(criterion, self._actual, self._words, work)
+        groups, column_groups = criterion.expectation.groups, self._column_groups or [range(at, at + 1) for at in range(columns)]
         if relation.rows is None:
             if self._any_order:
                 return assign_masks(relation.masks, columns, work)
-            return align_masks_in_order(relation.masks, columns, groups, batches, work)
+            return align_masks_in_order(relation.masks, columns, groups, column_groups, work)
         if self._any_order:
             return assign_kinds(relation.rows, relation.alike, work)
-        return align_in_order(relation.rows, groups, batches, work=work)
+        return align_in_order(relation.rows, groups, column_groups, work=work)
 
     def _equal_words(self) -> Relation | None:
         """Return the relation of the calls whose words are equal, or None if equal words do not decide."""
@@ -193,11 +193,11 @@ class Alignment:
         return text, details
 
     def _content(self) -> list[dict[str, Any]]:
-        wanted, visits = self._criterion.expectation.calls, self._visits
+        wanted, actual = self._criterion.expectation.calls, self._actual
         partial = [pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1]
-        shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
+        shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(actual[at])} for row, at in partial]
         shown += [{"expected": row, **_values(wanted[row])} for _, row in self.missing]
-        return shown + [{"actual": column, "found": _values(visits[column])} for _, column in self.extra]
+        return shown + [{"actual": column, "found": _values(actual[column])} for _, column in self.extra]
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:

@@ -53,7 +53,7 @@ def lowest(bits: int) -> int:
 
 _NOTHING: Final = -1
 _ROW: Final = 6  # steps for adding a row, beside those for its columns
-_VISIT: Final = 5  # steps for each row on a searched path of an unweighted assignment
+_PATH_ROW: Final = 5  # steps for each row on a searched path of an unweighted assignment
 
 
 class _ShortestPath:
@@ -102,10 +102,10 @@ class WeightedAssignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, work: Steps | None = None, room: Mapping[int, int] | None = None) -> None:
+    def __init__(self, work: Steps | None = None, capacity: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
         self.work = work or Steps()
-        self._room = dict(room or {})  # free capacity of each column; 1 if it is missing here
+        self._capacity = dict(capacity or {})  # free capacity of each column; 1 if it is missing here
         self._rows: list[int] = []  # the kind of each row
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
         self._kinds: list[Mapping[int, float]] = []
@@ -115,7 +115,7 @@ class WeightedAssignment:
         self._without: set[int] = set()  # kinds that have a row without a column
 
     def _is_full(self, column: int) -> bool:
-        return self._room.get(column, 1) == 0
+        return self._capacity.get(column, 1) == 0
 
     def add(self, weights: Mapping[int, float]) -> None:
         """Add a row: column → weight in (0, 1], without the columns that it cannot be assigned to."""
@@ -196,7 +196,7 @@ class WeightedAssignment:
             self._disown(free, kind)
 
     def _take(self, column: int) -> None:
-        self._room[column] = self._room.get(column, 1) - 1
+        self._capacity[column] = self._capacity.get(column, 1) - 1
 
     def _own(self, column: int, kind: int) -> None:
         owners = self._owners.setdefault(column, {})
@@ -269,7 +269,7 @@ class UnweightedAssignment:
 
     def add(self, row: int) -> bool:
         """Add a row and return whether one more column is assigned. Rows that have a column may change it but keep one."""
-        self.work.take(_VISIT)
+        self.work.take(_PATH_ROW)
         self._rows.append(row)
         self._column.append(_NOTHING)
         path, ways, seen = [len(self._rows) - 1], list[int](), 0
@@ -283,7 +283,7 @@ class UnweightedAssignment:
                     self._column[owner], self._owner[owned] = owned, owner
                 return True
             if ahead:
-                self.work.take(_VISIT)
+                self.work.take(_PATH_ROW)
                 column = lowest(ahead)
                 seen |= 1 << column
                 ways.append(column)

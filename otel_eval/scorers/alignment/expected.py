@@ -101,13 +101,13 @@ def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wan
         raise invalid_value(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
     groups: list[range] = []
-    for members in collect_errors(partial(_batch, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
+    for members in collect_errors(partial(_group, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
         groups.append(range(len(found), len(found) + len(members)))
         found += members
     return Expectation(tuple(found), tuple(groups))
 
 
-def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[Expected]:
+def _group(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[Expected]:
     """Read one entry: a single call, or a list of the calls of a group."""
     if not _is_list(entry):
         return [read(key, entry)]

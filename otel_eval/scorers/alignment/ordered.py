@@ -25,7 +25,7 @@ _BLOCK = 512  # rows that are transposed at once, so that their text stays in th
 
 
 def align_masks_in_order(
-    masks: Sequence[int], columns: int, groups: Sequence[range], batches: Sequence[range], work: Steps | None = None
+    masks: Sequence[int], columns: int, groups: Sequence[range], column_groups: Sequence[range], work: Steps | None = None
 ) -> Pairs:
     """Return what `align_in_order` does, if each pair weighs 1: `masks` are rows with one bit for each column.
 
@@ -33,27 +33,27 @@ def align_masks_in_order(
         TooLarge: the alignment would take more steps than `work` has left.
     """
     work = work or Steps()
-    if len(groups) <= 1 or len(batches) <= 1:
+    if len(groups) <= 1 or len(column_groups) <= 1:
         return assign_masks(masks, columns, work)
-    if len(groups) == len(masks) and len(batches) == columns:
+    if len(groups) == len(masks) and len(column_groups) == columns:
         work.take(len(masks) * columns // _BIT)
         return common_of_masks(len(masks), transpose_bits(masks, columns))
     work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
     known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
-    is_grid = len(groups) < len(masks) and len(batches) < columns
+    is_grid = len(groups) < len(masks) and len(column_groups) < columns
     least = len(common_of_masks(len(masks), transpose_bits(masks, columns))) if is_grid else 0
-    return align_in_order([known[mask] for mask in masks], groups, batches, work=work, least=least)
+    return align_in_order([known[mask] for mask in masks], groups, column_groups, work=work, least=least)
 
 
 def align_in_order(
-    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+    rows: Rows, groups: Sequence[range], column_groups: Sequence[range], *, work: Steps | None = None, least: float = 0.0
 ) -> Pairs:
     """Return the pairs (row, column) of a heaviest alignment.
 
     Args:
         rows: for each row, column → weight in (0, 1]; pairs with other columns are not allowed.
         groups: the rows in order, cut into groups.
-        batches: the columns in order, cut into groups.
+        column_groups: the columns in order, cut into groups.
         work: the steps that it may take; unlimited by default.
         least: a weight that some alignment is known to have.
 
@@ -64,14 +64,14 @@ def align_in_order(
         TooLarge: the alignment would take more steps than `work` has left.
     """
     work = work or Steps()
-    if len(groups) <= 1 or len(batches) <= 1:
+    if len(groups) <= 1 or len(column_groups) <= 1:
         return assign(rows, work)
-    columns = batches[-1].stop
+    columns = column_groups[-1].stop
     if len(groups) == len(rows):
-        return _against_groups(rows, batches, work)
-    if len(batches) == columns:
+        return _against_groups(rows, column_groups, work)
+    if len(column_groups) == columns:
         return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns, work), groups, work))
-    return walk(rows, groups, batches, work=work, least=least)
+    return walk(rows, groups, column_groups, work=work, least=least)
 
 
 def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
@@ -99,7 +99,7 @@ def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]
     return turned
 
 
-def _against_groups(rows: Rows, batches: Sequence[range], work: Steps) -> Pairs:
+def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> Pairs:
     """Align single rows with groups of columns: each group is assigned to a range of rows after that of the group before.
 
     ``best[j]`` is the weight of the heaviest alignment of the first j rows with the groups so far. The next group replaces it by
@@ -107,23 +107,23 @@ def _against_groups(rows: Rows, batches: Sequence[range], work: Steps) -> Pairs:
     """
     best = [0.0] * (len(rows) + 1)
     history: list[list[int]] = []
-    turned = _transposed(rows, batches[-1].stop, work)
-    for batch in batches:
-        best, origin = _alone(turned[batch.start], best, work) if len(batch) == 1 else _together(turned, batch, best, work)
+    turned = _transposed(rows, column_groups[-1].stop, work)
+    for columns in column_groups:
+        best, origin = _add_one(turned[columns.start], best, work) if len(columns) == 1 else _add_all(turned, columns, best, work)
         history.append(origin)
     pairs: Pairs = []
     end = len(rows)
-    for batch, origin in zip(reversed(batches), reversed(history), strict=True):
+    for columns, origin in zip(reversed(column_groups), reversed(history), strict=True):
         start = origin[end]
         if start < 0:
             continue
-        used = [(start, batch.start)] if len(batch) == 1 else _used(rows, start, end, batch)
+        used = [(start, columns.start)] if len(columns) == 1 else _pairs_of_group(rows, start, end, columns)
         end = start
         pairs.extend(used)
     return sorted(pairs)
 
 
-def _alone(weights: Mapping[int, float], best: list[float], work: Steps) -> tuple[list[float], list[int]]:
+def _add_one(weights: Mapping[int, float], best: list[float], work: Steps) -> tuple[list[float], list[int]]:
     """Add a group of one column, which is paired with one row or none: `origin[j]` is that row, or -1."""
     after, origin, end, taken = best.copy(), [-1] * len(best), len(best), 0
     for row, weight in weights.items():  # in order
@@ -136,24 +136,24 @@ def _alone(weights: Mapping[int, float], best: list[float], work: Steps) -> tupl
     return after, origin
 
 
-def _together(
-    turned: Sequence[Mapping[int, float]], batch: range, best: list[float], work: Steps
+def _add_all(
+    turned: Sequence[Mapping[int, float]], columns: range, best: list[float], work: Steps
 ) -> tuple[list[float], list[int]]:
     """Add a group of columns, which is assigned to rows from some start on: `origin[j]` is that start, or -1."""
     edges: dict[int, dict[int, float]] = {}
-    for column in batch:
+    for column in columns:
         for row, weight in turned[column].items():
             edges.setdefault(row, {})[column] = weight
     work.take(_ROW * len(edges) + len(best) // _PASSED)
     touched = sorted(edges)
     after, origin = list(best), [-1] * len(best)
-    most = sum([max(turned[column].values()) for column in batch if turned[column]])
+    most = sum([max(turned[column].values()) for column in columns if turned[column]])
     last = -1.0
     for index, start in enumerate(touched):
         if best[start] <= last + _CLOSE or best[start] + most <= after[start] + _CLOSE:
             continue  # an earlier start has no less weight and more rows, or already exceeds what this one can reach
         last = best[start]
-        for row, total in _growing(touched[index:], edges, best, last + most, work):
+        for row, total in _growing_weights(touched[index:], edges, best, last + most, work):
             if last + total > after[row + 1] + _CLOSE:
                 after[row + 1], origin[row + 1] = last + total, start
     for row in range(len(best) - 1):
@@ -162,7 +162,7 @@ def _together(
     return after, origin
 
 
-def _growing(
+def _growing_weights(
     touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: Steps
 ) -> Iterator[tuple[int, float]]:
     """Yield row and weight of the group's assignment as rows are added, while that can exceed the alignment without the group."""
@@ -176,8 +176,8 @@ def _growing(
             return
 
 
-def _used(rows: Rows, start: int, end: int, batch: range) -> Pairs:
+def _pairs_of_group(rows: Rows, start: int, end: int, columns: range) -> Pairs:
     group = WeightedAssignment()
     for row in range(start, end):
-        group.add({column: rows[row][column] for column in batch if column in rows[row]})
+        group.add({column: rows[row][column] for column in columns if column in rows[row]})
     return [(start + row, column) for row, column in group.pairs()]

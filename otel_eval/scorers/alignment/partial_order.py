@@ -19,12 +19,12 @@ TimedCall = ToolCall | SpanRef
 """What is cut into groups, by times, span id and enclosing calls; the name is what scorers compare."""
 
 
-def is_timed(visit: TimedCall) -> bool:
+def is_timed(call: TimedCall) -> bool:
     """Whether start and end were recorded. Both 0 means that no time was recorded; a start of 0 with a later end is a time."""
-    return visit.start_ns is not None and visit.end_ns is not None and (visit.start_ns, visit.end_ns) != (0, 0)
+    return call.start_ns is not None and call.end_ns is not None and (call.start_ns, call.end_ns) != (0, 0)
 
 
-def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
+def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
     """Return the positions of each group of parallel calls, in order; every position is in exactly one group.
 
     A call joins the group before it if no call of that group had ended when it started and none of them encloses it. A call
@@ -39,15 +39,15 @@ def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
     first = 0
     latest: int | None = None  # the latest start in the group; None if no call can join it
     ended_before = ended_at = 0  # the earliest end of members that started before, or at, `latest`
-    for position, visit in enumerate(visits):
-        start, end = visit.start_ns, visit.end_ns
+    for position, call in enumerate(calls):
+        start, end = call.start_ns, call.end_ns
         if start is None or end is None or not (start or end):
             joins, start, end = False, None, 0
         elif latest is None or start < latest:
             joins = False
         else:
             open_until = ended_before if start == latest else min(ended_before, ended_at)
-            joins = (start == latest or start < open_until) and not (visit.enclosing and _within(visit, visits[first:position]))
+            joins = (start == latest or start < open_until) and not (call.enclosing and _within(call, calls[first:position]))
         if not joins:
             if position:
                 found.append(range(first, position))
@@ -57,12 +57,12 @@ def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
         else:
             ended_before, ended_at = open_until, end
         latest = start
-    if visits:
-        found.append(range(first, len(visits)))
+    if calls:
+        found.append(range(first, len(calls)))
     return found
 
 
-def is_sequential(visits: Sequence[TimedCall]) -> bool:
+def is_sequential(calls: Sequence[TimedCall]) -> bool:
     """Return True only if no two calls are parallel; faster than `parallel_groups`. False does not mean that some are.
 
     >>> from otel_eval.testing import call
@@ -70,8 +70,8 @@ def is_sequential(visits: Sequence[TimedCall]) -> bool:
     True
     """
     free = 1  # the earliest start of a call that is sequential to those before
-    for visit in visits:
-        start, end = visit.start_ns, visit.end_ns
+    for call in calls:
+        start, end = call.start_ns, call.end_ns
         if start is None or end is None:
             continue
         if start < free:
@@ -83,8 +83,8 @@ def is_sequential(visits: Sequence[TimedCall]) -> bool:
 _NEVER = 1 << 80
 
 
-def _within(visit: TimedCall, members: Sequence[TimedCall]) -> bool:
-    enclosing = visit.enclosing
+def _within(call: TimedCall, members: Sequence[TimedCall]) -> bool:
+    enclosing = call.enclosing
     return any(member.span_id in enclosing for member in members if member.span_id)
 
 
@@ -101,7 +101,7 @@ _STATE: Final = 15  # steps for a state
 
 
 def walk(
-    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+    rows: Rows, groups: Sequence[range], column_groups: Sequence[range], *, work: Steps | None = None, least: float = 0.0
 ) -> list[tuple[int, int]]:
     """Return the pairs (row, column) of a heaviest alignment, sorted.
 
@@ -110,31 +110,31 @@ def walk(
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
     [(0, 1), (1, 0)]
     """
-    return _Walk(rows, groups, batches, work or Steps()).pairs(least) if groups and batches else []
+    return _Walk(rows, groups, column_groups, work or Steps()).pairs(least) if groups and column_groups else []
 
 
 class _Walk:
     """The grid of row groups and column groups."""
 
-    def __init__(self, rows: Rows, groups: Sequence[range], batches: Sequence[range], work: Steps) -> None:
-        self._rows, self._groups, self._batches, self._work = rows, groups, batches, work
-        self._limit: Final = max(_FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * batches[-1].stop)))
-        self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, batches[-1].stop, work)
+    def __init__(self, rows: Rows, groups: Sequence[range], column_groups: Sequence[range], work: Steps) -> None:
+        self._rows, self._row_groups, self._column_groups, self._work = rows, groups, column_groups, work
+        self._limit: Final = max(_FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * column_groups[-1].stop)))
+        self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, column_groups[-1].stop, work)
 
     def pairs(self, least: float) -> list[tuple[int, int]]:
         """Return the pairs on a heaviest path through the grid, sorted."""
-        height, width = self._groups[-1].stop, self._batches[-1].stop
-        from_above: list[States] = [{} for _ in self._batches]
+        height, width = self._row_groups[-1].stop, self._column_groups[-1].stop
+        from_above: list[States] = [{} for _ in self._column_groups]
         from_above[0] = {0: (0.0, None)}
         end: States = {}
-        for group in self._groups:
+        for group in self._row_groups:
             from_left: States = {}
-            for index, batch in enumerate(self._batches):
+            for index, columns in enumerate(self._column_groups):
                 self._work.take(_PAST)
-                if min(group.stop, batch.stop) + min(height - group.start, width - batch.start) < least:
+                if min(group.stop, columns.stop) + min(height - group.start, width - columns.start) < least:
                     from_left = from_above[index] = {}
                 else:
-                    right, down = self._cell(group, batch, from_left, from_above[index])
+                    right, down = self._cell(group, columns, from_left, from_above[index])
                     from_left, from_above[index] = self._best(right), self._best(down)
             end = from_left
         chain = max(end.values(), key=_weight)[1] if end else None
@@ -144,24 +144,24 @@ class _Walk:
             found.append((row, column))
         return sorted(found)
 
-    def _cell(self, group: range, batch: range, from_left: States, from_above: States) -> tuple[States, States]:
+    def _cell(self, group: range, columns: range, from_left: States, from_above: States) -> tuple[States, States]:
         """Pair free members of the row group with free members of the column group; return the states to the right and below.
 
         To the right the column group is complete, so a state holds the paired members of the row group; below it is the reverse.
         """
-        by_row = [(row, {column: self._rows[row][column] for column in batch if column in self._rows[row]}) for row in group]
-        self._work.take(len(group) * len(batch))
+        by_row = [(row, {column: self._rows[row][column] for column in columns if column in self._rows[row]}) for row in group]
+        self._work.take(len(group) * len(columns))
         if not any(found for _, found in by_row):
-            return _past(from_left, from_above)
-        by_column = [(column, {row: found[column] for row, found in by_row if column in found}) for column in batch]
+            return _past_cell(from_left, from_above)
+        by_column = [(column, {row: found[column] for row, found in by_row if column in found}) for column in columns]
         right = self._pair(by_column, group.start, from_left, rows_first=False)
-        down = self._pair(by_row, batch.start, from_above, rows_first=True)
+        down = self._pair(by_row, columns.start, from_above, rows_first=True)
         for taken, state in from_above.items():
-            free = [each for each in by_column if not taken >> (each[0] - batch.start) & 1]
+            free = [each for each in by_column if not taken >> (each[0] - columns.start) & 1]
             _merge(right, self._pair(free, group.start, {0: state}, rows_first=False))
         for taken, state in from_left.items():
             free = [each for each in by_row if not taken >> (each[0] - group.start) & 1]
-            _merge(down, self._pair(free, batch.start, {0: state}, rows_first=True))
+            _merge(down, self._pair(free, columns.start, {0: state}, rows_first=True))
         return right, down
 
     def _pair(self, members: Sequence[Member], first: int, states: States, *, rows_first: bool) -> States:
@@ -211,7 +211,7 @@ def _kinds(rows: Rows, columns: int, work: Steps) -> tuple[list[int], list[int]]
     return of_rows, [alike.setdefault(tuple(each), at) for at, each in enumerate(weights)]
 
 
-def _past(from_left: States, from_above: States) -> tuple[States, States]:
+def _past_cell(from_left: States, from_above: States) -> tuple[States, States]:
     """Return the states to the right of and below a cell without any pair."""
     nothing = [max(states.values(), key=_weight) for states in (from_above, from_left) if states]
     right, down = dict(from_left), dict(from_above)

@@ -78,7 +78,7 @@ class ExpressionEvaluator:
         """Whether a field of the run that the program reads was not recorded, so that an evaluation would hardly have a value."""
         return not program.reading.run <= self._bound.values.get("run", {}).keys()
 
-    def know(self, label: str, value: Any) -> None:
+    def bind_label(self, label: str, value: Any) -> None:
         """Bind a label to a value for later evaluations."""
         try:
             self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)

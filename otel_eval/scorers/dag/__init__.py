@@ -120,7 +120,7 @@ class Dag(AskingScorer):
         self._set("compiled", compile_tree(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
         self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
-        waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
+        waits = bool(self.plan.judge_nodes) or any(getattr(each, "asynchronous", False) for each in self.scorers)
         self._set("asynchronous", waits)
 
     def _misplaced(self) -> list[str]:
@@ -183,16 +183,16 @@ class Dag(AskingScorer):
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
-        explained = _way(self.plan.nodes, walked.path)
+        explained = _path_text(self.plan.nodes, walked.path)
         details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
         if isinstance(end, Verdict):
             if end.score is None:
-                return await _handed_on(end.scorer, trajectory, explained, details)
+                return await _scored_by(end.scorer, trajectory, explained, details)
             return Finding(end.score / 10, f"{explained} → {end.score:g} of 10", {**details, "score": end.score})
         return prefixed(end, "", {**details, **end.details})
 
 
-async def _handed_on(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
+async def _scored_by(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
     """Return the score of the scorer that the last verdict leads to."""
     run = trajectory if is_own_scorer(further) else private_copy(trajectory)
     outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
@@ -209,7 +209,7 @@ def _detail(step: Step) -> dict[str, Any]:
     return {**found, "reason": step.reason} if step.reason else found
 
 
-def _way(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
+def _path_text(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
     explained = [
         f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].explained[verdict]
         for node, verdict, reason in path[:_MOST_LISTED]
@@ -239,8 +239,8 @@ def drawn(nodes: Mapping[str, Node]) -> str:
 
 def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     opening, closing = _SHAPES[node.kind]
-    asks = f"judge: {node.asks}" if node.program is None else node.program.source
-    yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(asks)}"{closing}'
+    content = f"judge: {node.asks}" if node.program is None else node.program.source
+    yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(content)}"{closing}'
 
 
 def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:

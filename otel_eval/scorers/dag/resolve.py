@@ -89,8 +89,8 @@ def _ordered(key: str, before: Mapping[str, list[str]]) -> list[str]:
         return [*TopologicalSorter(before).static_order()]
     except CycleError as error:
         circle: list[str] = error.args[1]
-        way = " → ".join(circle)
-        raise ConfigError(f"{key}.{circle[0]}: leads back to itself ({way}); a run would never end, cut the circle") from None
+        cycle = " → ".join(circle)
+        raise ConfigError(f"{key}.{circle[0]}: leads back to itself ({cycle}); a run would never end, cut the circle") from None
 
 
 def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]) -> Node:
@@ -136,19 +136,19 @@ class CoverageSearch:
         self._plan = plan
         self.problems: list[str] = []
         # The nodes for which it matters whether a node has run: its readers, and the nodes that lead to it.
-        self._askers = {name: {*plan.readers[name]} for name in plan.nodes}
+        self._dependents = {name: {*plan.readers[name]} for name in plan.nodes}
         for name, node in plan.nodes.items():
             for each in node.successors:
-                self._askers[each].add(name)
+                self._dependents[each].add(name)
         seen: set[tuple[object, ...]] = set()
         waiting = [(WalkState(plan), {*plan.roots})]
         while waiting and not self.problems:
-            way, ready = waiting.pop()
-            self._do_tasks(way, ready)
-            run = {step.node for step in way.path}
+            state, ready = waiting.pop()
+            self._do_tasks(state, ready)
+            run = {step.node for step in state.path}
             # Walks that agree in everything that affects the rest continue in the same way: only the first is followed.
-            asked_about = frozenset(name for name in run if self._askers[name] - run)
-            known = (asked_about, frozenset(way.opened - run), frozenset(ready), way.end is None)
+            relevant = frozenset(name for name in run if self._dependents[name] - run)
+            known = (relevant, frozenset(state.opened - run), frozenset(ready), state.end is None)
             if known in seen:
                 continue
             seen.add(known)
@@ -158,42 +158,42 @@ class CoverageSearch:
                     f"{first}: more ways lead on from here than can be checked; split the tree by then: {{scorer: …}}"
                 )
             elif ready:
-                waiting += self._decided(way, ready, plan.nodes[min(ready)])
-            elif way.end is None:
-                self.problems.append(self._stuck(way, run))
+                waiting += self._decided(state, ready, plan.nodes[min(ready)])
+            elif state.end is None:
+                self.problems.append(self._unfinished(state, run))
 
-    def _do_tasks(self, way: WalkState, ready: set[str]) -> None:
+    def _do_tasks(self, state: WalkState, ready: set[str]) -> None:
         """Run all tasks that are ready, repeatedly, since a task may make others ready. Tasks do not fork the walk."""
         while tasks := {name for name in ready if self._plan.nodes[name].kind == "task"}:
             ready -= tasks
             for name in tasks:
-                ready.update(way.go(self._plan.nodes[name], None))
+                ready.update(state.record(self._plan.nodes[name], None))
 
-    def _decided(self, way: WalkState, ready: set[str], node: Node) -> list[tuple[WalkState, set[str]]]:
+    def _decided(self, state: WalkState, ready: set[str], node: Node) -> list[tuple[WalkState, set[str]]]:
         after = []
         for verdict in node.verdicts:
-            if verdict.then is None and way.end is not None:
+            if verdict.then is None and state.end is not None:
                 nodes = self._plan.nodes
                 scored = next(
-                    name for name, chosen, _ in way.path if chosen is not None and nodes[name].by_verdict[chosen] is way.end
+                    name for name, chosen, _ in state.path if chosen is not None and nodes[name].by_verdict[chosen] is state.end
                 )
                 self.problems.append(
                     f"{node.name}: a run may reach a score here and at {scored} as well; let a verdict of one lead to the other"
                 )
                 continue
-            fork = way.fork()
-            after.append((fork, {*ready - {node.name}, *fork.go(node, verdict.verdict)}))
+            fork = state.fork()
+            after.append((fork, {*ready - {node.name}, *fork.record(node, verdict.verdict)}))
         return after
 
-    def _stuck(self, way: WalkState, run: set[str]) -> str:
+    def _unfinished(self, state: WalkState, run: set[str]) -> str:
         """Return the problem of a walk that ended without a score; it names a node that should have run."""
         plan = self._plan
-        node, verdict, _ = next((step for step in reversed(way.path) if step.verdict is not None), Step("", None))
+        node, verdict, _ = next((step for step in reversed(state.path) if step.verdict is not None), Step("", None))
         after = f"after {f'{node}: {text_of(verdict)}'!r} " if verdict is not None else ""
-        held = sorted(name for name in plan.nodes.keys() - run if name in way.opened or plan.reads[name] & run)
-        if not held:
+        blocked = sorted(name for name in plan.nodes.keys() - run if name in state.opened or plan.reads[name] & run)
+        if not blocked:
             return f"{node}: {after}no score is reached; let every way end in one"
-        name = held[0]
+        name = blocked[0]
         missing = sorted(plan.reads[name] - run)
         why = f"waits for {missing[0]}, which does not run then" if missing else "runs only where a verdict leads to it"
         return f"{name}: {after}no score is reached, as this node {why}; let every way end in one score"

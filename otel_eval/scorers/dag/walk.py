@@ -37,7 +37,7 @@ class TreePlan:
         waits: node → number of its unmet dependencies at the start: one for each task that it reads, and one more if it is
             the `then` of some verdict.
         readers: task → the nodes that depend on its output.
-        asking: the nodes that a judge answers.
+        judge_nodes: the nodes that a judge answers.
         reads: node → the tasks whose output it reads.
     """
 
@@ -51,7 +51,7 @@ class TreePlan:
         gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
         self.waits = {name: len(tasks) + (name in gated) for name, tasks in self.reads.items()}
         self.readers = {name: tuple(sorted(each for each in nodes if name in self.reads[each])) for name in nodes}
-        self.asking = {name for name, node in nodes.items() if node.program is None}
+        self.judge_nodes = {name for name, node in nodes.items() if node.program is None}
 
 
 class Step(NamedTuple):
@@ -101,12 +101,12 @@ def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> WalkResult:
     """Walk the tree for one run and return the path."""
-    way = WalkState(plan)
+    state = WalkState(plan)
     trouble: Skipped | Failed | None = None
     ready: Sequence[str] = plan.roots
-    while ready and way.end is None:
+    while ready and state.end is None:
         coming: list[str] = []
-        judged = await _judged([plan.nodes[name] for name in ready], way.outputs, ask) if plan.asking else {}
+        judged = await _judged([plan.nodes[name] for name in ready], state.outputs, ask) if plan.judge_nodes else {}
         for name in ready:
             node = plan.nodes[name]
             found = judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
@@ -114,11 +114,11 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
                 trouble = trouble or found
             else:
                 value, reason = found if type(found) is NodeAnswer else (found, "")
-                coming += way.go(node, value, reason)
+                coming += state.record(node, value, reason)
                 if node.kind == "task":
-                    evaluation.know(node.label, value)
+                    evaluation.bind_label(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
-    return WalkResult(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
+    return WalkResult(state.path, state.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
 
 class WalkState:
@@ -146,12 +146,12 @@ class WalkState:
         other.path, other.end = [*self.path], self.end
         return other
 
-    def go(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
+    def record(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
         """Record the result of a node and return the nodes that become ready by it."""
         if node.kind == "task":
             self.path.append(Step(node.name, None))
             self.outputs[node.label] = value
-            return self._free(self._plan.readers[node.name])
+            return self._now_ready(self._plan.readers[node.name])
         self.path.append(Step(node.name, value, reason))
         verdict = node.by_verdict[value]
         then = verdict.then
@@ -159,10 +159,10 @@ class WalkState:
             self.end = verdict
         elif then not in self.opened:
             self.opened.add(then)
-            return self._free((then,))
+            return self._now_ready((then,))
         return ()
 
-    def _free(self, names: Sequence[str]) -> Sequence[str]:
+    def _now_ready(self, names: Sequence[str]) -> Sequence[str]:
         waits = self._waits
         for name in names:
             waits[name] -= 1
@@ -171,15 +171,15 @@ class WalkState:
 
 async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, NodeAnswer | Skipped | Failed]:
     """Request the judges' answers for all nodes without an expression concurrently; return them by node."""
-    asking = [node for node in nodes if node.program is None]
-    if not asking:
+    judge_nodes = [node for node in nodes if node.program is None]
+    if not judge_nodes:
         return {}
-    if len(asking) == 1:
-        return {asking[0].name: await ask(asking[0], outputs)}
+    if len(judge_nodes) == 1:
+        return {judge_nodes[0].name: await ask(judge_nodes[0], outputs)}
     import asyncio  # imported only if several judges are awaited
 
-    answers = await asyncio.gather(*(ask(node, outputs) for node in asking))
-    return {node.name: answer for node, answer in zip(asking, answers, strict=True)}
+    answers = await asyncio.gather(*(ask(node, outputs) for node in judge_nodes))
+    return {node.name: answer for node, answer in zip(judge_nodes, answers, strict=True)}
 
 
 def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
@@ -286,12 +286,12 @@ class CompiledTree:
     """A tree compiled to one expression.
 
     Attributes:
-        program: its value is an index of `ways`, or `_UNDECIDED`.
-        ways: all paths that end in a verdict.
+        program: its value is an index of `paths`, or `_UNDECIDED`.
+        paths: all paths that end in a verdict.
     """
 
     program: Program
-    ways: tuple[WalkResult, ...]
+    paths: tuple[WalkResult, ...]
 
     def walked(self, evaluation: ExpressionEvaluator) -> WalkResult | None:
         """Return the result that `walk` would return, or None if the run must be walked."""
@@ -302,7 +302,7 @@ class CompiledTree:
         except NoScore:
             evaluation.renew()
             return None
-        return None if found == _UNDECIDED else self.ways[found]
+        return None if found == _UNDECIDED else self.paths[found]
 
 
 def compile_tree(plan: TreePlan) -> CompiledTree | None:
@@ -318,7 +318,7 @@ def compile_tree(plan: TreePlan) -> CompiledTree | None:
     if writer.left < 0:
         return None
     program = combined(source, reduce(or_, [program.reading for program in programs], FieldsRead()))
-    return None if program is None else CompiledTree(program, tuple(writer.ways))
+    return None if program is None else CompiledTree(program, tuple(writer.paths))
 
 
 class _Writer:
@@ -330,31 +330,31 @@ class _Writer:
         while any(self._verdict in program.source for program in programs):
             self._verdict += "_"
         self.left = _MOST_NODES
-        self.ways: list[WalkResult] = []
+        self.paths: list[WalkResult] = []
 
-    def round(self, way: WalkState, ready: Sequence[str]) -> str:
+    def round(self, state: WalkState, ready: Sequence[str]) -> str:
         """Return the source for a round in which these nodes are ready."""
-        if way.end is None and ready:
-            return self._after(way, ready, [])
-        if way.end is None:
+        if state.end is None and ready:
+            return self._after(state, ready, [])
+        if state.end is None:
             return str(_UNDECIDED)
-        self.ways.append(WalkResult(tuple(way.path), way.end))
-        return str(len(self.ways) - 1)
+        self.paths.append(WalkResult(tuple(state.path), state.end))
+        return str(len(self.paths) - 1)
 
-    def _after(self, way: WalkState, ready: Sequence[str], coming: list[str]) -> str:
+    def _after(self, state: WalkState, ready: Sequence[str], coming: list[str]) -> str:
         """Return the source for the rest of a round; `coming` are the nodes of the next round."""
         if not ready:
-            return self.round(way, sorted(coming))
+            return self.round(state, sorted(coming))
         self.left -= 1
         if self.left < 0:
             return str(_UNDECIDED)
         node, further = self._plan.nodes[ready[0]], ready[1:]
         asked = f"({'' if node.program is None else node.program.source}\n)"  # the newline ends a comment
         if node.kind == "task":
-            then = self._after(way, further, [*coming, *way.go(node, None)])
+            then = self._after(state, further, [*coming, *state.record(node, None)])
             return f"cel.bind({node.label}, {asked}, fits({node.label}) ? {then} : {_UNDECIDED})"
-        followed = [(verdict.verdict, way.fork()) for verdict in node.verdicts]
-        then_by = {verdict: self._after(fork, further, [*coming, *fork.go(node, verdict)]) for verdict, fork in followed}
+        followed = [(verdict.verdict, state.fork()) for verdict in node.verdicts]
+        then_by = {verdict: self._after(fork, further, [*coming, *fork.record(node, verdict)]) for verdict, fork in followed}
         if node.kind == "binary":
             return f"({asked} ? {then_by[True]} : {then_by[False]})"
         chosen = "".join(
