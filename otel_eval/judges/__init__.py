@@ -1,7 +1,7 @@
-"""Run the scorers that wait for answers beside the others, on one event loop in a thread of its own.
+"""Run asynchronous scorers on an event loop in a thread of its own.
 
-A bounded queue, slots and a time limit. Each result leaves in a report of its own as soon as it is there; what does not come in
-time is failed, so that no result is missing.
+The queue, the concurrency and the time for each result are limited. Each result is emitted in a separate report as soon as it is
+complete; a result that exceeds a limit is emitted as failed, so that no result is missing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from otel_eval.model import Failed, Outcome, Pending, Report, Trajectory
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 
-_LAST_S: Final = 0.5  # for tasks that are cancelled when the loop ends
+_LAST_S: Final = 0.5  # for cancelled tasks to end when the loop is closed
 _TICK_S: Final = 1.0
 
 
 class _ResolvingLoop(asyncio.SelectorEventLoop):
-    """Resolves names even when the interpreter is ending and its pool of threads takes no work."""
+    """Resolves host names even during interpreter shutdown, when the thread pool accepts no work."""
 
     async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
         try:
@@ -36,74 +36,74 @@ class _ResolvingLoop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """A loop that outlives the coroutines on it.
+    """An event loop in a daemon thread, or without one if the interpreter is shutting down.
 
     Attributes:
-        slots: for those of them that want to be few at a time.
+        slots: a semaphore with which coroutines on the loop limit their concurrency.
     """
 
     def __init__(self, name: str, slots: int) -> None:
         self._loop: Final = _ResolvingLoop()
         self.slots: Final = asyncio.Semaphore(slots)
-        self._begun: Final[set[Future[None]]] = set()  # coroutines that have not ended
+        self._begun: Final[set[Future[None]]] = set()  # the futures of running coroutines
         self._alive_at = time.monotonic()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # the interpreter is ending
+        except RuntimeError:  # the interpreter is shutting down
             self._thread = None
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._tick)
         self._loop.run_forever()
-        self._wind_up()
+        self._shut_down()
 
     def _tick(self) -> None:
         self._alive_at = time.monotonic()
         self._loop.call_later(_TICK_S, self._tick)
 
-    def _wind_up(self) -> None:
-        """End what is left and what it holds open."""
+    def _shut_down(self) -> None:
+        """Cancel the remaining tasks, wait for them, and close the loop."""
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
-        self._loop.run_until_complete(_so(lambda: len(asyncio.all_tasks()) <= 1, _LAST_S))
+        self._loop.run_until_complete(_poll(lambda: len(asyncio.all_tasks()) <= 1, _LAST_S))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     @property
-    def is_alone(self) -> bool:
-        """Whether it runs by itself; else it runs only in `run`."""
+    def has_thread(self) -> bool:
+        """Whether the loop has a thread; without one it runs only during `run`."""
         return self._thread is not None
 
     def is_blocked(self, for_s: float) -> bool:
-        """Whether something has blocked the loop for so long."""
+        """Whether a coroutine has blocked the loop for more than `for_s` seconds."""
         return self._thread is not None and time.monotonic() - self._alive_at > for_s + _TICK_S
 
     def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Have the loop run the coroutine. From any thread; never blocks."""
+        """Schedule a coroutine on the loop. May be called from any thread; never blocks."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
 
     def cancel(self) -> None:
-        """Tell every coroutine to end."""
+        """Cancel every coroutine that is running."""
         for future in [*self._begun]:
             future.cancel()
 
     def run(self, until: Callable[[], bool], timeout_s: float) -> None:
-        """Run the loop here until it is so, or the time is over."""
-        self._loop.run_until_complete(_so(until, timeout_s))
+        """Run the loop in the calling thread until `until` returns true, for at most `timeout_s` seconds."""
+        self._loop.run_until_complete(_poll(until, timeout_s))
 
     def close(self, timeout_s: float) -> None:
-        """End the loop and what is open on it; where something blocks it, it ends when that lets go."""
+        """Stop the loop and wait up to `timeout_s` seconds; a loop that a coroutine blocks ends when it is no longer blocked."""
         if self._thread is None:
-            return self._wind_up()
+            return self._shut_down()
         self._loop.call_soon_threadsafe(self._loop.stop)
         return self._thread.join(timeout_s)
 
 
-async def _so(until: Callable[[], bool], timeout_s: float) -> None:
+async def _poll(until: Callable[[], bool], timeout_s: float) -> None:
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not until() and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.01)
@@ -111,18 +111,18 @@ async def _so(until: Callable[[], bool], timeout_s: float) -> None:
 
 _log = logging.getLogger("otel_eval")
 
-_GIVEN_UP_S: Final = 1.0  # for tasks that were cancelled
-_MOST_LEFT: Final = 3  # blocked threads that may be abandoned
+_GIVEN_UP_S: Final = 1.0  # for results of cancelled tasks, and for the thread to end
+_MOST_ABANDONED: Final = 3  # blocked threads that may be abandoned
 
 
-# What became of the results, as counts that only rise. Refused: the queue was full. Lost: given up, because something holds their
-# thread up.
+# Monotonic counters of results. Refused: the queue was full, or the evaluator was stopped. Lost: abandoned, because a coroutine
+# blocked the thread.
 _COUNTS: Final = ("late_results", "late_timeouts", "late_refused", "late_lost")
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A pending result: its report, the memory that its run takes, and whether a result was reported."""
+    """A pending result: its report, its share of the run's size in bytes, and whether its result was reported."""
 
     report: Report
     pending: Pending
@@ -131,15 +131,15 @@ class _Job:
 
 
 class AsyncEvaluator:
-    """Runs what is pending in reports.
+    """Evaluates the pending results of reports on an event loop.
 
     Args:
-        emit: takes each late report out; called on the loop's thread, or on that of a caller who gives a result up.
+        emit: receives the report of each result; called on the loop's thread, or on that of a caller that fails a result.
         max_queue: results that may be pending at one time; further ones are failed with `judge_queue_full`.
-        concurrency: how many of them are worked on at one time.
-        timeout_s: how long one may be worked on; then it is failed with `timeout`.
-        max_bytes: that the runs of all pending results may take, roughly; beyond it the queue is full as well.
-        record: records that a result of a trace, by its id in hexadecimal, is worked on while the context is open.
+        concurrency: results that are evaluated at one time.
+        timeout_s: seconds that one evaluation may take; then its result is failed with `timeout`.
+        max_bytes: approximate size that the runs of all pending results may have; beyond it, too, the queue is full.
+        record: returns a context manager that is open while a result of the trace with this hexadecimal id is evaluated.
     """
 
     def __init__(
@@ -154,33 +154,33 @@ class AsyncEvaluator:
     ) -> None:
         self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
         self._concurrency, self._record = concurrency, record
-        self._changed: Final = threading.Condition()  # guards what follows
+        self._changed: Final = threading.Condition()  # guards the attributes below
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
-        self._last = self._left = 0
+        self._last = self._abandoned = 0
         self._counts: Final = dict.fromkeys(_COUNTS, 0)
         self._thread: LoopThread | None = None
         self._stopped = False
 
     def put(self, report: Report) -> None:
-        """Begin with what is pending in the report. Never blocks."""
+        """Schedule the pending results of a report, or fail them if the queue is full. Never blocks."""
         if not report.pending:
             return
         self._abandon_blocked()
         size = trajectory_size(report.trajectory) // len(report.pending)
         with self._changed:
-            taken, refused = self._admitted(report.pending, size)
-            for pending in taken:
+            accepted, refused = self._split(report.pending, size)
+            for pending in accepted:
                 self._begin_soon(_Job(report, pending, size))
             self._counts["late_refused"] += len(refused)
         for pending in refused:
             self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
 
-    def _admitted(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
-        """Those that there is room for, and the others. One run is always let in, however large."""
-        held = sum(job.size for job in self._open.values())
-        heavy = bool(self._open) and held + size * len(pending) > self._max_bytes
-        room = 0 if self._stopped or heavy else max(0, self._max - len(self._open))
-        return pending[:room], pending[room:]
+    def _split(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
+        """Split into results that fit into the queue, and the others. An empty queue accepts a run of any size."""
+        total = sum(job.size for job in self._open.values())
+        is_large = bool(self._open) and total + size * len(pending) > self._max_bytes
+        capacity = 0 if self._stopped or is_large else max(0, self._max - len(self._open))
+        return pending[:capacity], pending[capacity:]
 
     def _begin_soon(self, job: _Job) -> None:
         self._last += 1
@@ -207,7 +207,7 @@ class AsyncEvaluator:
                         return checked_outcome(await job.pending.evaluate(job.report.trajectory))
             except (asyncio.CancelledError, GeneratorExit):  # cancelled, or discarded with the loop
                 raise
-            except BaseException as error:  # noqa: BLE001 - whatever a user's scorer does; some libraries' timeouts are no `Exception`
+            except BaseException as error:  # noqa: BLE001 - scorers may raise anything; some timeouts are no `Exception`
                 return self._timed_out() if limit.expired() else failed_from(error)
 
     def _timed_out(self) -> Failed:
@@ -231,16 +231,16 @@ class AsyncEvaluator:
         try:
             stamp = replace(report.stamp, at_ns=time.time_ns())
             self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
-        except Exception as error:  # noqa: BLE001 - a report that cannot leave must not end the loop
+        except Exception as error:  # noqa: BLE001 - a report that cannot be exported must not end the loop
             _log.warning("an asynchronous result could not be exported: %s", type(error).__name__)
 
     # --------------------------------------------------------------------- end
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for all that was put before; False if it did not come in time."""
+        """Wait up to `timeout_s` seconds for all results that were put before; return whether all are complete."""
         self._abandon_blocked()
         last, thread = self._last, self._thread
-        if thread is not None and not thread.is_alone:
+        if thread is not None and not thread.has_thread:
             thread.run(lambda: self._is_over(last), timeout_s)
             return self._is_over(last)
         with self._changed:
@@ -250,7 +250,7 @@ class AsyncEvaluator:
         return next(iter(self._open), last + 1) > last
 
     def stop(self, timeout_s: float) -> bool:
-        """Take nothing more and wait; what does not come in time is failed with `timeout`. True if all came."""
+        """Refuse further results, wait for pending ones, and fail those that exceed `timeout_s`. True if none did."""
         with self._changed:
             self._stopped = True
         done = self.wait(timeout_s)
@@ -265,20 +265,20 @@ class AsyncEvaluator:
         return done
 
     def _abandon_blocked(self) -> None:
-        """Abandon a thread whose loop is blocked, and go on with another."""
+        """Abandon the thread if its loop is blocked, and fail its results; the next report starts another thread."""
         thread = self._thread
-        if thread is None or self._left >= _MOST_LEFT or not thread.is_blocked(self._timeout_s):
+        if thread is None or self._abandoned >= _MOST_ABANDONED or not thread.is_blocked(self._timeout_s):
             return
         with self._changed:
             if self._thread is not thread:
                 return
             self._thread = None
-            self._left += 1
+            self._abandoned += 1
         thread.close(0.0)
         self._fail_pending()
 
     def _fail_pending(self) -> None:
-        """Fail everything that is pending with `timeout`."""
+        """Fail all pending results with `timeout`."""
         with self._changed:
             jobs = list(self._open.items())
         lost = sum([self._report(number, job, Failed("timeout")) for number, job in jobs])
@@ -287,16 +287,16 @@ class AsyncEvaluator:
             _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
 
     def counts(self) -> dict[str, int]:
-        """What became of the results, and how many are pending."""
+        """Return the counters of results, and the number of pending ones."""
         return self._counts | {"late_pending": len(self._open)}
 
 
-_VALUE: Final = 64  # bytes of a value beside its text
+_VALUE: Final = 64  # bytes of a value without its text
 _CALL: Final = 400
 
 
 def trajectory_size(run: Trajectory) -> int:
-    """About how many bytes a trajectory takes in memory, within a factor of two.
+    """Estimate the bytes that a trajectory takes in memory, within a factor of two.
 
     >>> trajectory_size(Trajectory(output="x" * 10_000)) // 1000
     10

@@ -1,4 +1,4 @@
-"""Ask an OpenAI-compatible chat endpoint: attempts, timeouts, response formats, connections per event loop."""
+"""Client for judges at an OpenAI-compatible chat endpoint: attempts, timeouts, response formats, connections per event loop."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from otel_eval.retry import retry_after_s, suppress_tracing
 from otel_eval.scorers.judge import JudgeError, parse_reply
 
 _MOST_BYTES: Final = 2**20  # of a response
-_FORM_UNKNOWN: Final = (400, 422)  # what endpoints say to a form they do not know
-_COME_AGAIN: Final = (408, 409, 425, 429)
+_FORM_UNKNOWN: Final = (400, 422)  # status codes of endpoints that do not support a response format
+_RETRYABLE: Final = (408, 409, 425, 429)
 _ONCE_MORE: Final = "\n\nYour last answer held no JSON object. Answer with the JSON object alone."
 
 
 @dataclass(slots=True, eq=False)
 class _OnLoop:
-    """What belongs to one event loop and ends with it."""
+    """The connections and requests of one event loop, which end with it."""
 
     client: Any
-    holding: AsyncGenerator[Any, None]
-    asking: int = 0  # requests under way
+    closer: AsyncGenerator[Any, None]
+    in_flight: int = 0
     shared: SharedRequests = field(default_factory=SharedRequests)
-    trying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other forms are tried
+    format_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other response formats are tried
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _JudgeRequest:
     key: bytes
     prompt: str
     schema: Mapping[str, Any]
@@ -55,22 +55,22 @@ class _Question:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class JudgeClient:
-    """Asks an OpenAI-compatible chat endpoint; one client that all scorers share, with one budget and one cache.
+    """Client of an OpenAI-compatible chat endpoint, with a rate limit and a cache; all scorers of the endpoint share it.
 
-    Connections belong to the event loop on which they are made and end with it.
+    Connections belong to the event loop on which they are opened, and are closed with it.
 
     Attributes:
-        base_url: the URL that `/chat/completions` is added to.
-        model: the model's name there.
-        read_key: gives the API key for each attempt, which is never shown; None for none.
-        timeout_s: how long one attempt may take.
+        base_url: the URL to which `/chat/completions` is appended.
+        model: the model's name at the endpoint.
+        read_key: returns the API key for each attempt, or None for no key; the key is never logged.
+        timeout_s: seconds that one attempt may take.
         retries: attempts after the first one.
-        per_minute: attempts in any minute, or None.
-        cache: answers that are remembered.
+        per_minute: attempts in any minute, or None for no limit.
+        cache: number of answers in the cache.
         parameters: further fields of each request, such as a temperature.
-        tls: whom to trust and which certificate to show; None: the system's authorities and no certificate.
-        count: raises a count by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one of a
-            question), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
+        tls: trusted authorities and client certificate; None for those of the system and no certificate.
+        count: increments a counter by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one
+            for a prompt), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
     """
 
     base_url: str
@@ -90,91 +90,93 @@ class JudgeClient:
         self._limits = RateLimiter(self.per_minute, self.retries)
         self._cache = AnswerCache(self.cache)
         self._forms = ResponseFormats()
-        self._held: WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"Client({redacted(self.base_url)!r}, {self.model!r})"
 
     async def __call__(self, prompt: str) -> str:
-        """The answer as the model wrote it.
+        """Return the answer as the model wrote it.
 
         Raises:
-            JudgeError: there is none.
+            JudgeError: there is no answer.
         """
-        question = _Question(b"", prompt, {})
-        return await self._limits.repeat(lambda: self._attempt(question, {}))
+        request = _JudgeRequest(b"", prompt, {})
+        return await self._limits.repeat(lambda: self._attempt(request, {}))
 
     async def structured(self, prompt: str, schema: Mapping[str, Any]) -> str:
-        """The answer as JSON, held to the schema as well as the endpoint can; equal questions are asked once.
+        """Return the answer as JSON text, constrained to the schema as far as the endpoint supports it.
+
+        Equal prompts share a request or a cached answer.
 
         Raises:
-            JudgeError: there is none.
+            JudgeError: there is no answer, or it does not conform to the schema.
         """
         asked = json.dumps([self.model, schema, prompt], sort_keys=True)
         key = blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        question = _Question(key, prompt, schema)
+        request = _JudgeRequest(key, prompt, schema)
         if not self.cache:
-            return await self._answer(question)
+            return await self._answer(request)
         answer = self._cache.get(key)
         if answer is not None:
             self.count("judges.cache_hits")
             return answer
         shared = (await self._on_loop()).shared
-        return await shared.once(key, lambda: self._answer(question), lambda: self.count("judges.cache_hits"))
+        return await shared.once(key, lambda: self._answer(request), lambda: self.count("judges.cache_hits"))
 
-    async def _answer(self, question: _Question) -> str:
-        reply = await self._formed(question)
+    async def _answer(self, request: _JudgeRequest) -> str:
+        reply = await self._formed(request)
         answer = last_object(reply)
         if answer is None:
-            question.prompt += _ONCE_MORE
-            reply = await self._formed(question)
+            request.prompt += _ONCE_MORE
+            reply = await self._formed(request)
             answer = last_object(reply) or reply
-        parse_reply(answer, question.schema)  # another time a better one may come
-        self._cache.put(question.key, answer)
+        parse_reply(answer, request.schema)  # raises before an unusable answer is cached
+        self._cache.put(request.key, answer)
         return answer
 
-    async def _formed(self, question: _Question) -> str:
-        """In the best form, or in one that the endpoint is found to take instead."""
+    async def _formed(self, request: _JudgeRequest) -> str:
+        """Request an answer in the preferred response format, or, if it is refused, in others that the endpoint may support."""
         form = self._forms.best
         try:
-            return await self._in_form(form, question)
+            return await self._in_form(form, request)
         except _Refused as refused:
             if refused.status not in _FORM_UNKNOWN:
                 raise
-            async with (await self._on_loop()).trying:
-                answer = await self._in_others(form, question)
+            async with (await self._on_loop()).format_lock:
+                answer = await self._in_others(form, request)
             if answer is None:
                 raise
             return answer
 
-    async def _in_others(self, refused: int, question: _Question) -> str | None:
-        """In the forms that may be tried after this one was refused; None if that is none, or none is taken."""
+    async def _in_others(self, refused: int, request: _JudgeRequest) -> str | None:
+        """Request an answer in the formats that may be tried after a refused one; return None if none is accepted."""
         best = self._forms.best
-        others = self._forms.weaker(question.key) if best == refused else range(best, best + 1)
+        others = self._forms.weaker(request.key) if best == refused else range(best, best + 1)
         for form in others:
             with suppress(_Refused):
-                return await self._in_form(form, question)
+                return await self._in_form(form, request)
         if others and best == refused:
             self._forms.in_vain()
         return None
 
-    async def _in_form(self, form: int, question: _Question) -> str:
-        answer = await self._limits.repeat(lambda: self._attempt(question, form_fields(form, question.schema)))
-        self._forms.accepted(question.key, form)
+    async def _in_form(self, form: int, request: _JudgeRequest) -> str:
+        answer = await self._limits.repeat(lambda: self._attempt(request, form_fields(form, request.schema)))
+        self._forms.accepted(request.key, form)
         return answer
 
-    async def _attempt(self, question: _Question, more: Mapping[str, Any]) -> str:
+    async def _attempt(self, request: _JudgeRequest, more: Mapping[str, Any]) -> str:
         import openai
 
         self.count("judges.attempts")
-        if question.attempts:
+        if request.attempts:
             self.count("judges.retries")
-        question.attempts += 1
+        request.attempts += 1
         limit_s = self.timeout_s
         with suppress_tracing():
             try:
                 async with asyncio.timeout(limit_s):
-                    completion = completion_of(await self._body(question.prompt, more))
+                    completion = completion_of(await self._body(request.prompt, more))
                     self._count_tokens(completion)
                     return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
@@ -183,7 +185,7 @@ class JudgeClient:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the client has many layers, each with errors of its own
+            except Exception as error:  # noqa: BLE001 - the client has many layers, each with its own errors
                 raise RetryableJudgeError("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
 
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
@@ -194,22 +196,22 @@ class JudgeClient:
             self.count("judges.responses_without_usage")
 
     async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
-        held = await self._on_loop()
-        held.asking += 1
+        state = await self._on_loop()
+        state.in_flight += 1
         try:
-            return await self._received(held.client, prompt, more)
+            return await self._received(state.client, prompt, more)
         finally:
-            held.asking -= 1
+            state.in_flight -= 1
             self._close_unused(asyncio.get_running_loop())
 
     async def _received(self, client: Any, prompt: str, more: Mapping[str, Any]) -> bytes:
         fields = {**self.parameters, **more}
         messages = [{"role": "user", "content": prompt}]
-        asking = client.chat.completions.with_streaming_response.create(
+        streaming = client.chat.completions.with_streaming_response.create(
             model=self.model, messages=messages, extra_body=fields, extra_headers=_headers(self.read_key())
         )
         body = bytearray()
-        async with asking as response:
+        async with streaming as response:
             async for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > _MOST_BYTES:
@@ -217,28 +219,28 @@ class JudgeClient:
         return bytes(body)
 
     def retire(self) -> None:
-        """Close connections as soon as no request uses them. From any thread. What is asked later is still answered."""
+        """Close connections as soon as no request uses them. May be called from any thread; later requests still work."""
         self._retired = True
-        for loop in [reference() for reference in self._held.keyrefs()]:
+        for loop in [reference() for reference in self._states.keyrefs()]:
             with suppress(RuntimeError):  # the loop has ended, and its connections with it
                 if loop is not None:
                     loop.call_soon_threadsafe(self._close_unused, loop)
 
     def _close_unused(self, loop: asyncio.AbstractEventLoop) -> None:
-        held = self._held.get(loop)
-        if self._retired and held is not None and not held.asking:
-            del self._held[loop]
-            task = loop.create_task(held.client.close())
+        state = self._states.get(loop)
+        if self._retired and state is not None and not state.in_flight:
+            del self._states[loop]
+            task = loop.create_task(state.client.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def _on_loop(self) -> _OnLoop:
         loop = asyncio.get_running_loop()
-        held = self._held.get(loop)
-        if held is None:
-            holding = _opened(self)  # ends with the loop, which closes what is left of it
-            held = self._held[loop] = _OnLoop(await anext(holding), holding)
-        return held
+        state = self._states.get(loop)
+        if state is None:
+            closer = _opened(self)  # the loop closes this generator, and so the client, when it ends
+            state = self._states[loop] = _OnLoop(await anext(closer), closer)
+        return state
 
 
 class _Refused(JudgeError):
@@ -250,15 +252,15 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
     import openai
 
     client = openai.AsyncOpenAI(
-        api_key="none",  # each request brings its own
+        api_key="none",  # each request has its own header
         base_url=judge.base_url,
         timeout=judge.timeout_s,
-        max_retries=0,  # ours share a budget
+        max_retries=0,  # retries are made by `RateLimiter`
         http_client=openai.DefaultAsyncHttpxClient(
             follow_redirects=False, verify=judge.tls or True, event_hooks={"response": [_without_complaints]}
         ),
     )
-    client._platform = "Unknown"  # else a thread is started to find out, which an interpreter that ends cannot
+    client._platform = "Unknown"  # otherwise a thread detects it, which cannot start during shutdown
     try:
         yield client
     finally:
@@ -266,7 +268,7 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
 
 
 def _headers(key: str | None) -> dict[str, Any]:
-    """Authorization only: account headers from the environment belong to another endpoint."""
+    """Return the authorization header, and omit account headers from the environment, which may belong to another endpoint."""
     from openai import Omit
 
     return {"Authorization": f"Bearer {key}" if key else Omit(), "OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
@@ -278,7 +280,7 @@ async def _without_complaints(response: Any) -> None:
 
 
 def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
-    if status not in _COME_AGAIN and status < 500:
+    if status not in _RETRYABLE and status < 500:
         return _Refused(status)
     kind = "judge_rate_limited" if status == 429 else "judge_unavailable"
     return RetryableJudgeError(

@@ -1,6 +1,6 @@
-"""What is shared by all that ask one endpoint: its rate limit, answers by question, and the response formats that it accepts.
+"""State of an endpoint that its requests share: rate limit, cached answers, requests in flight, and accepted response formats.
 
-There is no lock: two threads that ask at the very same moment may at worst make one attempt too many.
+There is no lock: at worst, two threads that start a request in the same moment make one attempt too many.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 60.0
-_LONGEST_PAUSE_S: Final = 3600.0  # then it is tried once more: some endpoints send the time of day
+_LONGEST_PAUSE_S: Final = 3600.0  # upper limit of a pause: some endpoints send the time of day instead of a delay
 
 
 class RetryableJudgeError(JudgeError):
-    """There was no answer, but there may be one later.
+    """An attempt failed, and a retry may succeed.
 
     Attributes:
-        after_s: how many seconds later, if the judge gave it.
+        after_s: the delay in seconds that the endpoint asked for, or None.
     """
 
     def __init__(self, kind: str, message: str, after_s: float | None = None, status: int | None = None) -> None:
@@ -37,12 +37,13 @@ class RetryableJudgeError(JudgeError):
 
 
 class RateLimiter:
-    """A budget of attempts, and their repetition.
+    """Limits the rate of attempts, and retries them with backoff.
 
     Args:
-        per_minute: attempts in any `window_s` seconds, or None for any number.
+        per_minute: attempts in any `window_s` seconds, or None for no limit.
         retries: attempts after the first one.
-        first_s: the wait before the first of them, doubled each time, where the judge does not say how long.
+        window_s: length in seconds of the sliding window.
+        first_s: seconds before the first retry, doubled for each further one, unless the endpoint sets a delay.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class RateLimiter:
         self._paused_until = 0.0  # from `Retry-After`
 
     async def repeat(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What an attempt returns.
+        """Return the result of the first attempt that succeeds.
 
         Raises:
-            JudgeError: no attempt gave an answer; that of the last one.
+            JudgeError: the error of the last attempt.
         """
         waits = delays(self._policy)
         for number in range(self._retries + 1):
@@ -74,7 +75,7 @@ class RateLimiter:
         raise AssertionError("unreachable")
 
     async def _turn(self) -> None:
-        """Wait until the judge may be asked. A cancelled wait takes nothing from the budget."""
+        """Wait until the rate limit allows an attempt, and count it. A cancelled wait is not counted."""
         while (wait_s := self._to_wait()) > 0:
             await asyncio.sleep(wait_s)
         if self._begun is not None:
@@ -91,21 +92,21 @@ class RateLimiter:
 
 
 class AnswerCache:
-    """Remembers the `size` answers that were put or looked up last."""
+    """An LRU cache of `size` answers."""
 
     def __init__(self, size: int) -> None:
         self._size: Final = size
-        self._answers: Final[OrderedDict[bytes, str]] = OrderedDict()  # the one that was used last is at the end
+        self._answers: Final[OrderedDict[bytes, str]] = OrderedDict()  # the most recently used is last
 
     def get(self, key: bytes) -> str | None:
-        """The answer, or None."""
+        """Return the answer, or None."""
         found = self._answers.pop(key, None)
         if found is not None:
             self._answers[key] = found
         return found
 
     def put(self, key: bytes, answer: str) -> None:
-        """Remember an answer."""
+        """Add an answer, and evict the least recently used ones beyond `size`."""
         self._answers[key] = answer
         with suppress(KeyError):  # another thread removes answers at the same moment
             while len(self._answers) > self._size:
@@ -113,19 +114,19 @@ class AnswerCache:
 
 
 class SharedRequests:
-    """Questions that wait for their answers on one event loop."""
+    """Requests in flight on one event loop, which equal requests share."""
 
     def __init__(self) -> None:
         self._open: Final[dict[bytes, asyncio.Future[str | JudgeError]]] = {}
 
     async def once(self, key: bytes, ask: Callable[[], Awaitable[str]], joined: Callable[[], None]) -> str:
-        """The answer of `ask`, or that of an equal question that waits already, after a call of `joined`.
+        """Return the answer of `ask`, or of an equal request in flight; in that case call `joined` first.
 
         Raises:
             JudgeError: there is no answer.
         """
         while (other := self._open.get(key)) is not None:
-            await asyncio.wait([other])  # leaves it alone where this task is cancelled
+            await asyncio.wait([other])  # does not cancel the future if this task is cancelled
             if not other.cancelled():
                 joined()
                 return _result(other.result())
@@ -140,7 +141,7 @@ class SharedRequests:
             mine.set_result(error)
             raise
         finally:
-            mine.cancel()  # where nothing was set: those that wait ask themselves
+            mine.cancel()  # if no result was set, one of the waiting tasks makes the request
             del self._open[key]
         return answer
 
@@ -151,17 +152,17 @@ def _result(found: str | JudgeError) -> str:
     return found
 
 
-_MOST_TEXT: Final = 2**16  # of an answer
-_BEGIN: Final = re.compile(r'\{\s*["}]')  # of an object
+_MOST_TEXT: Final = 2**16  # characters of an answer
+_BEGIN: Final = re.compile(r'\{\s*["}]')  # the beginning of an object
 _DECODER: Final = json.JSONDecoder()
 _USAGE: Final = {"input": "prompt_tokens", "output": "completion_tokens"}
 
 
 def completion_of(body: bytes) -> Mapping[str, Any]:
-    """The response as JSON.
+    """Decode the body of a response.
 
     Raises:
-        JudgeError: it is no JSON object.
+        JudgeError: it is not a JSON object.
     """
     try:
         found = json.loads(body)
@@ -173,7 +174,7 @@ def completion_of(body: bytes) -> Mapping[str, Any]:
 
 
 def text_of(completion: Mapping[str, Any]) -> str:
-    """What the model wrote.
+    """Return the text that the model wrote.
 
     Raises:
         JudgeError: there is no text, the model refused, or the answer was cut off.
@@ -194,16 +195,16 @@ def text_of(completion: Mapping[str, Any]) -> str:
 
 
 def tokens_of(completion: Mapping[str, Any]) -> dict[str, int]:
-    """The tokens that the request took, by `input` and `output`; without those that the endpoint does not report."""
+    """Return the tokens that the request used, by `input` and `output`, without those that the endpoint does not report."""
     usage = completion.get("usage")
     found = {kind: usage.get(key) for kind, key in _USAGE.items()} if isinstance(usage, Mapping) else {}
     return {kind: count for kind, count in found.items() if type(count) is int and count >= 0}
 
 
 def last_object(text: str) -> str | None:
-    """The last JSON object outside of `<think>` blocks, or None; of text that is JSON, only the whole of it counts.
+    """Return the last JSON object outside of `<think>` blocks, or None. If the whole text is JSON, it must be an object.
 
-    Takes time in proportion to the text: what was read of a broken object is not read again.
+    Takes linear time: the parsed part of a malformed object is not parsed again.
 
     >>> last_object('<think>{"score": 1}</think> So it is {"score": 0.5}.')
     '{"score": 0.5}'
@@ -221,7 +222,7 @@ def last_object(text: str) -> str | None:
             found = visible[at:end]
         except json.JSONDecodeError as error:
             end, found = max(error.pos, at + 1), None
-        except (ValueError, RecursionError):  # a number or a nesting that is too long
+        except (ValueError, RecursionError):  # a number is too long, or the nesting too deep
             return None
     return found
 
@@ -231,41 +232,41 @@ def _no_completion() -> JudgeError:
 
 
 FORMS: Final = ("json_schema", "json_object", "text")  # best first
-_ENOUGH: Final = 2  # different prompts
+_ENOUGH: Final = 2  # distinct prompts
 _PAUSE_S: Final = 60.0
 
 
 class ResponseFormats:
-    """Chooses the form. A refusal may be caused by the form or by the prompt, which the status does not tell.
+    """Chooses the response format. A refusal may be caused by the format or by the prompt; the status does not tell which.
 
-    The form was the cause if the same prompt is accepted in a weaker one. After two different prompts of that kind the weaker
-    form is used. Weaker forms are tried where the best one was never accepted, or where two different prompts were refused
-    since; after two prompts that were refused in every form, for one prompt a minute.
+    If the same prompt is accepted in a weaker format, the format was the cause. After two such prompts the weaker format is used.
+    Weaker formats are tried if the preferred one was never accepted, or if two distinct prompts were refused since it was; after
+    two prompts that were refused in every format, they are tried for one prompt a minute.
     """
 
     def __init__(self) -> None:
-        self.best = 0  # index of the form that is used
+        self.best = 0  # index in `FORMS` of the preferred format
         self._accepted = False
-        self._refused: Final[set[bytes]] = set()  # in the best form, since it was accepted last
-        self._weaker: Final[dict[bytes, int]] = {}  # refused in the best form and accepted in this one
-        self._in_vain = 0  # prompts that were refused in every form
+        self._refused: Final[set[bytes]] = set()  # refused in the preferred format since it was last accepted
+        self._weaker: Final[dict[bytes, int]] = {}  # prompt refused in the preferred format → format that accepted it
+        self._in_vain = 0  # number of prompts that were refused in every format
         self._tried_at = 0.0
 
     def accepted(self, prompt: bytes, form: int) -> None:
-        """The endpoint took the prompt in this form."""
+        """Record that the endpoint accepted a prompt in this format."""
         if form > self.best:
             self._weaker[prompt] = form
             if len(self._weaker) < _ENOUGH:
                 return
             self.best = min(self._weaker.values())
-        elif form < self.best:  # begun before the change
+        elif form < self.best:  # the request was sent before `best` changed
             return
         self._accepted, self._in_vain = True, 0
         self._refused.clear()
         self._weaker.clear()
 
     def weaker(self, prompt: bytes) -> range:
-        """The forms to try for a prompt that was refused in the best one, which may be none."""
+        """Return the formats to try for a prompt that was refused in the preferred one; the range may be empty."""
         if len(self._refused) < _ENOUGH:
             self._refused.add(prompt)
         now = time.monotonic()
@@ -277,12 +278,12 @@ class ResponseFormats:
         return range(self.best + 1, len(FORMS))
 
     def in_vain(self) -> None:
-        """A prompt was refused in every form."""
+        """Record that a prompt was refused in every format."""
         self._in_vain += 1
 
 
 def form_fields(form: int, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that ask for an answer of this schema in this form."""
+    """Return the fields of a request for an answer of this schema in this format."""
     kind = FORMS[form]
     if kind == "text":
         return {}

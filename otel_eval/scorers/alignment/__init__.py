@@ -1,12 +1,12 @@
-"""The heaviest alignment of expected and actual calls, whether they match exactly, and the explanation of the differences.
+"""Align expected and actual calls with the greatest weight, check for an exact match, and explain the differences.
 
-Equal words decide where they can: counting them gives the assignment, their longest common subsequence the alignment in
-order. Otherwise the relation of the calls is aligned. All work is counted in steps, so that equal inputs give equal outcomes
-on every machine.
+Where calls agree only if their words (hashable keys, see `Word`) are equal, counting words gives the assignment in any order,
+and their longest common subsequence gives the alignment in order. Otherwise each pair is weighed first (`Relation`). Work is
+limited in steps, not in seconds, so that equal inputs give equal outcomes on every machine.
 
 The details of every scorer that aligns: `matched` [[expected, actual], …] (with the weight where arguments or results are
 compared), `missing` [{tool, expected}], `extra` [{tool, actual}], `misplaced` [{tool, expected, actual}], `seen` [tool];
-positions count from 0 among the calls that are looked at.
+positions count from 0 among the calls that the scorer compares.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Calls = list[tuple[str, int]]  # names and positions
 _MOST_CONTENT: Final = 400
 
 
-def _left_over(names: Sequence[str], paired: Collection[int]) -> Calls:
-    """The calls that are in no pair."""
+def _unpaired(names: Sequence[str], paired: Collection[int]) -> Calls:
+    """Return name and position of each call whose position is not in `paired`."""
     if len(paired) == len(names):
         return []
     return [(name, position) for position, name in enumerate(names) if position not in paired]
@@ -50,40 +50,40 @@ _MOST_STEPS: Final = 600_000  # about a tenth of a second
 
 
 class Alignment:
-    """Expected calls and those of one run in pairs: the heaviest alignment, or assignment, that there is.
+    """The pairs of expected and actual calls of one run whose total weight is greatest.
 
     Args:
         criterion: the expected calls.
-        visits: the actual calls, in order.
-        any_order: pairs them in any order, else in the order of both sides.
-        concurrency: lets calls that could not have known of one another come in any order.
+        actual: the actual calls, in order.
+        any_order: whether calls are paired in any order (an assignment); if not, pairs keep the order of both sides.
+        concurrency: whether parallel calls may match in any order.
 
     Attributes:
-        pairs: (expected, actual), in order of expectation.
-        weights: what each pair weighs; None where names alone are compared: each weighs 1.
-        weight: their sum.
-        missing, extra: names and positions of expected and actual calls in no pair, but for misplaced ones.
-        misplaced: pairs of an expected call that is missing and an extra one that agrees in all but its place.
+        pairs: positions (expected, actual), sorted by the expected one.
+        weights: the weight of each pair; None if only names are compared, so that each pair weighs 1.
+        weight: the sum of the weights.
+        missing, extra: names and positions of the expected and the actual calls that are neither paired nor misplaced.
+        misplaced: pairs of an unpaired expected call and an unpaired actual call that differ in their place only.
 
     Raises:
-        NoScore: arguments or results are compared that a same-named call did not record.
-        TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
+        NoScore: a call with an expected name did not record arguments or results that are compared.
+        TooLarge: the alignment would take too many steps, because many calls agree in part or ran in parallel.
     """
 
-    def __init__(self, criterion: Criterion, visits: Sequence[TimedCall], *, any_order: bool, concurrency: bool) -> None:
-        self._criterion, self._visits, self._any_order = criterion, visits, any_order
-        self._names = names = [visit.name for visit in visits]
-        # None: calls follow one another, or their order does not matter.
-        is_parallel = concurrency and not any_order and not is_sequential(visits)
-        self._batches = parallel_groups(visits) if is_parallel else None
+    def __init__(self, criterion: Criterion, actual: Sequence[TimedCall], *, any_order: bool, concurrency: bool) -> None:
+        self._criterion, self._actual, self._any_order = criterion, actual, any_order
+        self._names = names = [call.name for call in actual]
+        # None if no calls ran in parallel, or the order does not matter.
+        is_parallel = concurrency and not any_order and not is_sequential(actual)
+        self._column_groups = parallel_groups(actual) if is_parallel else None
         self._words: Sequence[Any] | None = names
-        self._relation: Relation | None = None  # where words do not decide
+        self._relation: Relation | None = None  # set only if equal words do not decide
         self.pairs = pairs = self._heaviest()
         self.weights = [self._weight(row, column) for row, column in pairs] if criterion.weighed else None
         self.weight = float(len(pairs)) if self.weights is None else fsum(self.weights)
         paired = dict(pairs)
-        missing, extra = _left_over(criterion.names, paired), _left_over(names, {*paired.values()})
-        # Where no pair is aligned, none agrees.
+        missing, extra = _unpaired(criterion.names, paired), _unpaired(names, {*paired.values()})
+        # If no pair was found, no two calls agree at all, so none can be misplaced.
         self.misplaced = self._misplaced(missing, extra) if pairs and missing and extra and not any_order else []
         if self.misplaced:
             rows, columns = map(set, zip(*self.misplaced, strict=True))
@@ -92,7 +92,7 @@ class Alignment:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every call is in a pair that weighs 1, so that both sides are equal in some order that the groups allow."""
+        """Whether every call is in a pair of weight 1, so that both sides are equal in some order that the groups allow."""
         if self.missing or self.extra or self.misplaced:
             return False
         return self.weights is None or all(weight == 1 for weight in self.weights)
@@ -101,43 +101,43 @@ class Alignment:
         criterion, expected, any_order = self._criterion, self._criterion.words, self._any_order
         if criterion.plain and expected is not None and expected.masks.keys().isdisjoint(self._names):
             return []  # no call has an expected name
-        # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
-        one_by_one = (self._batches is None or len(self._batches) == len(self._visits)) and not criterion.nested
+        # Without groups, sequences that are equal call by call are the heaviest alignment; no pair has to be weighed.
+        one_by_one = (self._column_groups is None or len(self._column_groups) == len(self._actual)) and not criterion.nested
         sequential = any_order or one_by_one
         if sequential and self._all_equal():
-            return [(at, at) for at in range(len(self._visits))]
+            return [(at, at) for at in range(len(self._actual))]
         if not criterion.plain:
-            check_recorded(criterion, self._visits)
-            self._words = None if expected is None else words_of(criterion, self._visits)
+            check_recorded(criterion, self._actual)
+            self._words = None if expected is None else words_of(criterion, self._actual)
         if sequential and expected is not None and self._words is not None:
             equal = _assigned_words(expected.names, self._words) if any_order else common(expected, self._words)
-            # Equal calls weigh 1, the most a pair can: if they pair all of the shorter side, no partial agreement adds anything.
+            # Equal calls weigh 1, the most a pair can. If they cover the shorter side, no partial agreement adds weight.
             if criterion.decisive or len(equal) == min(len(self._words), len(expected.names)):
                 return equal
         return self._by_relation()
 
     def _all_equal(self) -> bool:
-        """Whether calls and arguments are the expected ones, one by one: the usual case, found without hashing."""
+        """Whether names and arguments equal the expected ones, call by call: the usual case, found without hashing."""
         criterion = self._criterion
         if not (criterion.plain or criterion.whole) or criterion.names != self._names:
             return False
         wanted = criterion.expectation.calls
-        return criterion.plain or [call.arguments for call in wanted] == [visit.arguments for visit in self._visits]  # type: ignore[union-attr]
+        return criterion.plain or [call.arguments for call in wanted] == [call.arguments for call in self._actual]  # type: ignore[union-attr]
 
     def _by_relation(self) -> Pairs:
-        criterion, columns, work = self._criterion, len(self._visits), Steps(_MOST_STEPS)
-        relation = self._relation = self._equal_words() or relation_of(criterion, self._visits, self._words, work)
-        groups, batches = criterion.expectation.groups, self._batches or [range(at, at + 1) for at in range(columns)]
+        criterion, columns, work = self._criterion, len(self._actual), Steps(_MOST_STEPS)
+        relation = self._relation = self._equal_words() or relation_of(criterion, self._actual, self._words, work)
+        groups, column_groups = criterion.expectation.groups, self._column_groups or [range(at, at + 1) for at in range(columns)]
         if relation.rows is None:
             if self._any_order:
                 return assign_masks(relation.masks, columns, work)
-            return align_masks_in_order(relation.masks, columns, groups, batches, work)
+            return align_masks_in_order(relation.masks, columns, groups, column_groups, work)
         if self._any_order:
             return assign_kinds(relation.rows, relation.alike, work)
-        return align_in_order(relation.rows, groups, batches, work=work)
+        return align_in_order(relation.rows, groups, column_groups, work=work)
 
     def _equal_words(self) -> Relation | None:
-        """The relation of calls whose words are equal, if these decide."""
+        """Return the relation of the calls whose words are equal, or None if equal words do not decide."""
         expected = self._criterion.words
         if not self._criterion.decisive or expected is None or self._words is None:
             return None
@@ -148,12 +148,12 @@ class Alignment:
         return 1.0 if self._relation is None or self._relation.rows is None else self._relation.rows[row][column]
 
     def _misplaced(self, missing: Calls, extra: Calls) -> Pairs:
-        """Of the calls left over those that agree: each expected one with the first that is still there."""
+        """Pair each missing call with the first extra call that agrees with it and is not paired yet."""
         expected, words = self._criterion.words, self._words
         if self._criterion.decisive and expected is not None and words is not None:
             found = _assigned_words([expected.names[row] for _, row in missing], [words[column] for _, column in extra])
             return [(missing[at][1], extra[to][1]) for at, to in found]
-        assert self._relation is not None, "there are calls left on both sides, and words do not decide"
+        assert self._relation is not None, "words do not decide, so the calls were aligned by their relation"
         left, pairs = bits_of([column for _, column in extra]), []
         for _, row in missing:
             agreeing = self._relation.masks[row] & left
@@ -164,9 +164,9 @@ class Alignment:
         return pairs
 
     def explained(self, *, content: bool) -> Reasons:
-        """Explanation and details.
+        """Return explanation and details.
 
-        With `content` arguments and results of what is not matched, or only in part, are shown as well.
+        With `content`, both include arguments and results of the calls that are not matched, or only in part.
         """
         pairs, weights, misplaced, names = self.pairs, self.weights, self.misplaced, self._names
         text = f"{len(pairs)} of {plural(len(self._criterion.names), 'expected call')} matched"
@@ -193,15 +193,15 @@ class Alignment:
         return text, details
 
     def _content(self) -> list[dict[str, Any]]:
-        wanted, visits = self._criterion.expectation.calls, self._visits
+        wanted, actual = self._criterion.expectation.calls, self._actual
         partial = [pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1]
-        shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
+        shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(actual[at])} for row, at in partial]
         shown += [{"expected": row, **_values(wanted[row])} for _, row in self.missing]
-        return shown + [{"actual": column, "found": _values(visits[column])} for _, column in self.extra]
+        return shown + [{"actual": column, "found": _values(actual[column])} for _, column in self.extra]
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
-    """The n-th expected call of a word with the n-th actual one: as many pairs as there can be."""
+    """Pair the n-th expected call of each word with the n-th actual one, which gives the greatest possible number of pairs."""
     waiting: dict[Hashable, list[int]] = {}
     for position in range(len(made) - 1, -1, -1):
         waiting.setdefault(made[position], []).append(position)

@@ -1,7 +1,7 @@
-"""Computes the weight of each pair of an expected and an actual call whose arguments or results are compared.
+"""Compute the weight of each pair of an expected and an actual call whose arguments or results are compared.
 
-`subset` and `superset` intersect the sets of calls that have each key with its value; only `overlap` weighs different calls
-pair by pair, each pair of different arguments once.
+For `subset` and `superset`, the sets of calls that have each key with its value are intersected. Only `overlap` weighs calls pair
+by pair, each pair of distinct arguments once.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from otel_eval.scorers.alignment.assignment import bits_of, positions
 from otel_eval.scorers.alignment.expected import ANY, PARTIAL, Criterion, Mode, Word, arguments_word
 from otel_eval.scorers.values import agreement, as_object, decode_json, hashable, is_object, overlap_share
 
-_FEW_PAIRS: Final = 100  # up to so many, comparing them costs less than hashing
+_FEW_PAIRS: Final = 100  # up to this number of pairs, comparing them costs less than hashing
 _PAIR: Final = 3  # steps for weighing two calls by `overlap`
 _COMPARED: Final = 20  # steps for comparing values that cannot be hashed
-_SHARE: Final = 15  # steps for weighing two objects below
+_SHARE: Final = 15  # steps for weighing two nested objects
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Which calls agree at all: for each expected call the bits of actual ones, and what each pair weighs.
+    """Which expected and actual calls agree, and the weight of each pair that does.
 
     Attributes:
-        masks: by expected call.
-        rows: by expected call, actual call → weight in (0, 1]; None: each pair weighs 1.
-        alike: by actual call the first one that weighs the same against every expected one.
+        masks: for each expected call, an integer with one bit set for each actual call that agrees.
+        rows: for each expected call, actual call → weight in (0, 1]; None if each pair weighs 1.
+        alike: for each actual call, the first one that has the same weights against every expected call.
     """
 
     masks: list[int]
@@ -42,16 +42,16 @@ Columns = Mapping[str, list[int]]  # the positions of the calls of each name
 
 
 def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: Steps) -> Relation:
-    """Which of the calls agree with which expected ones, where that takes more than comparing words.
+    """Return the relation of expected and actual calls, for criteria that equal words do not decide.
 
     Args:
         criterion: the expected calls.
-        calls: the actual ones.
-        words: the same as words, if they are known.
-        work: how many steps it may take.
+        calls: the actual calls.
+        words: the words of the actual calls, or None if these were not computed.
+        work: the steps that are left.
 
     Raises:
-        TooLarge: it would take more work than is allowed.
+        TooLarge: the comparison would take more steps than are left.
     """
     columns: dict[str, list[int]] = {}
     for at, call in enumerate(calls):
@@ -66,7 +66,7 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: 
 
 
 def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns, work: Steps) -> Relation:
-    """The relation of few calls, or of values that cannot be hashed: each pair is compared."""
+    """Compare each pair of calls: for few calls, or for values that cannot be hashed."""
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
     results = {at: decode_json(calls[at].result) for found in columns.values() for at in found}
@@ -95,7 +95,7 @@ def _weighed(rows: list[dict[int, float]], columns: int) -> Relation:
 def _hashed(
     criterion: Criterion, keys: list[Word], calls: Sequence[Any], words: Words, columns: Columns, work: Steps
 ) -> Relation:
-    """The relation by words of the fields that each expected call names; what equal ones agree with is found once."""
+    """Compare by the words of the fields that each expected call names; expected calls with equal words are compared once."""
     mode = criterion.comparison.arguments
     tools = {name: _Tool(calls, words, found, mode) for name, found in columns.items()}
     for call, (name, arguments, _) in zip(criterion.expectation.calls, keys, strict=True):
@@ -121,10 +121,10 @@ _NONE: Final = (0, None)
 
 
 class _Tool:
-    """The actual calls of one name, and which of them agree with expected ones."""
+    """The actual calls of one tool, and which of them agree with the expected calls of that tool."""
 
     def __init__(self, calls: Sequence[Any], words: Words, columns: list[int], mode: Mode) -> None:
-        self.wanted: dict[Hashable, Any] = {}  # arguments that are expected, by word
+        self.wanted: dict[Hashable, Any] = {}  # expected arguments by their word
         self._mode = mode
         self._calls = [calls[at] for at in columns]
         self._columns = columns
@@ -137,10 +137,10 @@ class _Tool:
         self._weights: dict[Hashable, dict[int, float]] = {}
 
     def compare(self, work: Steps) -> None:
-        """Find what the wanted arguments agree with."""
+        """Find the actual calls that agree with each of the expected arguments (`wanted`)."""
         if not self.wanted:
             return
-        known = {word: word for word in self.wanted}  # one object for equal words: looking it up compares nothing then
+        known = {word: word for word in self.wanted}  # equal words become one object, which is looked up without a comparison
         words = self._given or [arguments_word(call.arguments, self._mode) for call in self._calls]
         words = self._words = [known.setdefault(word, word) for word in words]
         if self._mode not in PARTIAL:
@@ -160,7 +160,7 @@ class _Tool:
             self._masks = {word: bits_of(row) for word, row in self._weights.items()}
 
     def agreeing(self, arguments: Hashable, result: Hashable) -> tuple[int, dict[int, float] | None]:
-        """The calls that agree with an expected one, and what they weigh if not 1."""
+        """Return a mask of the calls that agree with an expected call, and their weights, or None if all weigh 1."""
         mask = self._all if arguments is ANY else self._masks[arguments]
         row = self._weights.get(arguments)
         if result is ANY:
@@ -172,7 +172,7 @@ class _Tool:
         return mask, row and {column: weight for column, weight in row.items() if mask >> column & 1}
 
     def mark(self, alike: list[int]) -> None:
-        """Note by call the first one whose arguments and result are equal, as far as they are compared."""
+        """Set in `alike`, for each call of this tool, the first call that is equal in all compared fields."""
         first: dict[tuple[Hashable, Hashable], int] = {}
         for at, column in enumerate(self._columns):
             key = (self._words[at] if self._words else ANY, self._results[at] if self._results else ANY)
@@ -180,7 +180,7 @@ class _Tool:
 
 
 def _places(words: Iterable[Hashable], columns: Iterable[int]) -> dict[Hashable, list[int]]:
-    """The columns where each word stands."""
+    """Return the columns of each word."""
     found: dict[Hashable, list[int]] = {}
     for word, column in zip(words, columns, strict=True):
         found.setdefault(word, []).append(column)
@@ -188,12 +188,12 @@ def _places(words: Iterable[Hashable], columns: Iterable[int]) -> dict[Hashable,
 
 
 def _row(weights: Mapping[Hashable, float], words: Iterable[Hashable], columns: Iterable[int]) -> dict[int, float]:
-    """The weight of each column where it is above 0, in order."""
+    """Return column → weight in the order of columns, without columns of weight 0."""
     return {column: weights[word] for word, column in zip(words, columns, strict=True) if word in weights}
 
 
 Item = tuple[Any, Hashable]  # a key with its value
-Items = dict[Hashable, KeysView[Item]]  # by word of some arguments, in their order
+Items = dict[Hashable, KeysView[Item]]  # word of arguments → their items, in order
 
 
 def _items(arguments: Mapping[Hashable, Any]) -> Items:
@@ -206,7 +206,7 @@ def _items(arguments: Mapping[Hashable, Any]) -> Items:
 def _holding(
     wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int, work: Steps
 ) -> dict[Hashable, int]:
-    """For each wanted arguments the bits of the calls that have all of their items: an intersection of sets of calls."""
+    """Return for each of the expected arguments a mask of the calls that have all of its items, by intersecting sets of calls."""
     asked = set[Item]().union(*wanted.values())
     columns: dict[Item, list[int]] = {}
     for word, items in had.items():
@@ -224,7 +224,7 @@ def _holding(
 
 
 def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps) -> dict[Hashable, int]:
-    """For each wanted arguments the bits of the calls all of whose items they have: `_holding` with the sides exchanged."""
+    """Return for each of the expected arguments a mask of the calls that have no other items: `_holding` with sides exchanged."""
     found: list[list[int]] = [[] for _ in wanted]
     for word, holders in _holding(had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1, work).items():
         work.take(holders.bit_count())
@@ -234,10 +234,10 @@ def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], wo
 
 
 class _Shares:
-    """The share of their keys that wanted arguments have in common with others, each pair of different ones once.
+    """The share of equal items among the keys of expected and actual arguments, computed once for each pair of distinct ones.
 
-    Keys, and keys with their values, that both sides have are numbered: what two arguments have in common is then the
-    number of bits that two integers have in common.
+    Each key, and each key with its value, that both sides have is given a bit. The number of keys or items that two sets of
+    arguments have in common is then the number of bits that two integers have in common.
     """
 
     def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: Steps) -> None:
@@ -256,7 +256,7 @@ class _Shares:
         return sum([self._items.get(item, 0) for item in items]), keys
 
     def of(self, word: Hashable) -> dict[Hashable, float]:
-        """How much each set of actual arguments agrees with these expected ones, where that is more than 0."""
+        """Return the share of each set of actual arguments with these expected ones, without shares of 0."""
         (items, keys), own = self._wanted[word]
         objects = {key: value for key, value in own.items() if is_object(value)}
         found, size = {}, len(own)
@@ -272,7 +272,7 @@ class _Shares:
         return found
 
     def _inside(self, objects: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> list[float]:
-        """The shares of objects below the same key that are not equal."""
+        """Return the shares above 0 of nested objects that stand under the same key and are not equal."""
         pairs = [(value, theirs[key]) for key, value in objects.items() if key in theirs]
         self._work.take(_SHARE * len(pairs))
         return [part for one, other in pairs if is_object(other) and one != other and (part := overlap_share(one, other))]
@@ -283,6 +283,6 @@ def _keys(items: Iterable[Item]) -> list[Any]:
 
 
 def _common(ours: Iterable[Iterable[Any]], theirs: Iterable[Iterable[Any]]) -> dict[Any, int]:
-    """A bit of its own for each member that both sides have."""
+    """Assign a bit to each member that both sides have."""
     common = set[Any]().union(*ours) & set[Any]().union(*theirs)
     return {each: 1 << at for at, each in enumerate(common)}

@@ -1,7 +1,7 @@
-"""One-to-one assignments of rows to columns: the heaviest, and the largest where every pair weighs the same.
+"""Assign rows to columns one to one: with the greatest weight, or with the most pairs if all pairs weigh the same.
 
-Both are found row by row. A row costs one search for an augmenting path: over reduced costs where pairs have weights (Kuhn
-1955; Edmonds and Karp 1972 for the potentials), and over integers with one bit for each column where they have none.
+Rows are added one after another. Each takes one search for an augmenting path: over reduced costs if pairs have weights (Kuhn
+1955; Edmonds and Karp 1972 for the potentials), and over integers with one bit for each column if they have none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 from otel_eval.interfaces import Steps
 
-_FEW: Final = 8  # bits that are added up one by one
-_SPARSE: Final = 20  # where fewer bits than one in so many are set, they are looked for one by one
+_FEW: Final = 8  # below this number of bits, they are added up one by one
+_SPARSE: Final = 20  # if fewer than one bit in 20 is set, the set bits are found one by one
 
 
 def bits_of(columns: Iterable[int]) -> int:
-    """An integer with these bits set, in time linear in the highest one."""
+    """Return an integer with the bits at these positions set, in time linear in the highest position."""
     found = list(columns)
     if len(found) < _FEW:
         return sum([1 << column for column in found])
@@ -52,25 +52,25 @@ def lowest(bits: int) -> int:
 
 
 _NOTHING: Final = -1
-_ROW: Final = 6  # steps that a row costs beside its columns
-_VISIT: Final = 5  # steps for one row on the way to a column, where all weigh the same
+_ROW: Final = 6  # steps for adding a row, beside those for its columns
+_PATH_ROW: Final = 5  # steps for each row on a searched path of an unweighted assignment
 
 
 class _ShortestPath:
-    """How far a search for the shortest path has come: from a new row, over kinds of rows and columns in turn."""
+    """The state of a search for the shortest path from a new row, through kinds of rows and columns in turn."""
 
     def __init__(self, start: int, quits_at: float) -> None:
         self.reached = {start: 0.0}  # kind → distance
-        self.through: dict[int, int] = {}  # kind → the column that it was reached through, and owns
-        self.parent: dict[int, int] = {}  # column → the kind it was reached from
+        self.through: dict[int, int] = {}  # kind → the column through which it was reached, and which it owns
+        self.parent: dict[int, int] = {}  # column → the kind from which it was reached
         self.best: dict[int, float] = {}
         self.done: dict[int, float] = {}
         self.queue: list[tuple[float, int]] = []
-        self.nearest, self.quitter = quits_at, start  # the nearest row to do without a column
+        self.nearest, self.quitter = quits_at, start  # the nearest row that could give up its column
         self.here = 0.0
 
     def next_column(self) -> int:
-        """The nearest column that was not looked at yet, or -1 if a row that does without one is nearer."""
+        """Return the nearest column that was not expanded yet, or -1 if a row that can stay without a column is nearer."""
         queue = self.queue
         while queue and queue[0][1] in self.done:
             heappop(queue)
@@ -81,17 +81,17 @@ class _ShortestPath:
         return column
 
     def reach(self, kind: int, column: int, rent: float) -> None:
-        """Rows of a kind, through a column that they own."""
+        """Record that the search has reached the rows of a kind through a column that they own."""
         self.reached[kind], self.through[kind] = self.here, column
         if self.here - rent < self.nearest:
             self.nearest, self.quitter = self.here - rent, kind
 
 
 class WeightedAssignment:
-    """Rows are added one after another; `total` is the greatest weight of all so far.
+    """The heaviest assignment of the rows that were added so far; `total` is its weight.
 
-    Rows that are the very same object are alike, and columns may have room for several rows: what is searched is a
-    graph of kinds, however many rows and columns there are of each.
+    Rows that are the same object form one kind, and a column may have capacity for several rows. The search runs over kinds,
+    so its cost does not depend on the number of rows and columns of each kind.
 
     >>> best = WeightedAssignment()
     >>> best.add({0: 1.0, 1: 0.9}); best.total
@@ -102,23 +102,23 @@ class WeightedAssignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, work: Steps | None = None, room: Mapping[int, int] | None = None) -> None:
+    def __init__(self, work: Steps | None = None, capacity: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
         self.work = work or Steps()
-        self._room = dict(room or {})  # how many more rows a column takes; one, if it is not there
-        self._rows: list[int] = []  # the kind of each
+        self._capacity = dict(capacity or {})  # free capacity of each column; 1 if it is missing here
+        self._rows: list[int] = []  # the kind of each row
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
         self._kinds: list[Mapping[int, float]] = []
         self._rent: list[float] = []  # potential of a kind of rows
         self._price: dict[int, float] = {}  # potential of a column
         self._owners: dict[int, dict[int, int]] = {}  # column → kind of rows → how many of them
-        self._without: set[int] = set()  # kinds of which some row has no column
+        self._without: set[int] = set()  # kinds that have a row without a column
 
     def _is_full(self, column: int) -> bool:
-        return self._room.get(column, 1) == 0
+        return self._capacity.get(column, 1) == 0
 
     def add(self, weights: Mapping[int, float]) -> None:
-        """One more row: column → weight, in (0, 1]. Columns that it has no edge to are left out."""
+        """Add a row: column → weight in (0, 1], without the columns that it cannot be assigned to."""
         kind = self._numbers.setdefault(id(weights), len(self._kinds))
         self._rows.append(kind)
         self.work.take(_ROW)
@@ -126,7 +126,7 @@ class WeightedAssignment:
             self._kinds.append(weights)
             self._rent.append(0.0)
         elif kind in self._without:
-            return  # what one more row of a kind is worth only falls
+            return  # a further row of this kind adds no weight either: gains never increase
         self.work.take(len(weights))
         price, rent, nearest = self._price, 0.0, _NOTHING
         for column, weight in weights.items():
@@ -144,7 +144,7 @@ class WeightedAssignment:
             self.total -= rent
 
     def _augment(self, start: int) -> None:
-        """Dijkstra over alternating paths from the new row to a column with room, or to a row that does without one."""
+        """Run Dijkstra over alternating paths from the new row to a free column, or to a row that gives up its column."""
         search = _ShortestPath(start, -self._rent[start])
         fresh = [start]
         while True:
@@ -178,7 +178,7 @@ class WeightedAssignment:
                 heappush(search.queue, (far, column))
 
     def _shift(self, start: int, free: int, search: _ShortestPath) -> None:
-        """Hand the columns along the path found on, from its end back to its start."""
+        """Reassign the columns along the path that was found, from its end back to its start."""
         if free == _NOTHING:
             self._without.add(search.quitter)
             if search.quitter == start:
@@ -196,7 +196,7 @@ class WeightedAssignment:
             self._disown(free, kind)
 
     def _take(self, column: int) -> None:
-        self._room[column] = self._room.get(column, 1) - 1
+        self._capacity[column] = self._capacity.get(column, 1) - 1
 
     def _own(self, column: int, kind: int) -> None:
         owners = self._owners.setdefault(column, {})
@@ -209,7 +209,7 @@ class WeightedAssignment:
             del owners[kind]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The pairs (row, column) of the assignment, by row: of rows that are alike the first ones are paired, in order."""
+        """Return the pairs (row, column), sorted by row. Among rows of one kind the first ones are paired, in order."""
         columns: dict[int, list[int]] = {}
         for column in sorted(self._owners, reverse=True):
             for kind, count in self._owners[column].items():
@@ -218,10 +218,10 @@ class WeightedAssignment:
 
 
 def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> list[tuple[int, int]]:
-    """The pairs (row, column) of a heaviest assignment of all rows.
+    """Return the pairs (row, column) of a heaviest assignment of all rows.
 
     Raises:
-        TooLarge: it would take more work than is left.
+        TooLarge: the assignment would take more steps than `work` has left.
     """
     best = WeightedAssignment(work)
     for row in rows:
@@ -230,7 +230,9 @@ def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> li
 
 
 def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Steps | None = None) -> list[tuple[int, int]]:
-    """As `assign`, where each row has equal weights in columns of one kind; `alike` has for each column the first of its kind.
+    """Return the pairs of a heaviest assignment, where each row has equal weights in all columns of a kind.
+
+    `alike` maps each column to the first one of its kind.
 
     >>> assign_kinds([{0: 0.5, 1: 0.5, 2: 1.0}] * 2, [0, 0, 2])
     [(0, 0), (1, 2)]
@@ -248,7 +250,7 @@ def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work
 
 
 class UnweightedAssignment:
-    """As `WeightedAssignment`, where every pair weighs the same: rows are integers with one bit for each column.
+    """A largest assignment where every pair weighs the same; rows are integers with one bit for each column.
 
     >>> best = UnweightedAssignment(2)
     >>> best.add(0b11), best.add(0b01), best.add(0b11)
@@ -260,14 +262,14 @@ class UnweightedAssignment:
     def __init__(self, columns: int, work: Steps | None = None) -> None:
         self.work = work or Steps()
         self._free = (1 << columns) - 1
-        self._open = self._free  # columns that may still be on the way to a free one
+        self._open = self._free  # columns from which a free one may still be reached
         self._rows: list[int] = []
         self._column: list[int] = []
         self._owner: dict[int, int] = {}
 
     def add(self, row: int) -> bool:
-        """One more row; whether one more column is assigned. A row that has one keeps one."""
-        self.work.take(_VISIT)
+        """Add a row and return whether one more column is assigned. Rows that have a column may change it but keep one."""
+        self.work.take(_PATH_ROW)
         self._rows.append(row)
         self._column.append(_NOTHING)
         path, ways, seen = [len(self._rows) - 1], list[int](), 0
@@ -277,11 +279,11 @@ class UnweightedAssignment:
             if free:
                 column = lowest(free)
                 self._free ^= 1 << column
-                for owner, owned in zip(path, [*ways, column], strict=True):  # each row hands its column on
+                for owner, owned in zip(path, [*ways, column], strict=True):  # each row on the path takes over the next column
                     self._column[owner], self._owner[owned] = owned, owner
                 return True
             if ahead:
-                self.work.take(_VISIT)
+                self.work.take(_PATH_ROW)
                 column = lowest(ahead)
                 seen |= 1 << column
                 ways.append(column)
@@ -290,20 +292,20 @@ class UnweightedAssignment:
                 path.pop()
                 if ways:
                     ways.pop()
-        # No free column can be reached from these, and never will be: the rows that own them reach only each other's.
+        # No free column will ever be reached from these: the rows that own them reach only one another's columns.
         self._open &= ~seen
         return False
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The pairs (row, column), by row."""
+        """Return the pairs (row, column), sorted by row."""
         return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
 
 
 def assign_masks(rows: Iterable[int], columns: int, work: Steps | None = None) -> list[tuple[int, int]]:
-    """The pairs (row, column) of a largest assignment, by row.
+    """Return the pairs (row, column) of a largest assignment, sorted by row.
 
     Raises:
-        TooLarge: it would take more work than is allowed.
+        TooLarge: the assignment would take more steps than `work` has left.
     """
     best = UnweightedAssignment(columns, work)
     for row in rows:

@@ -1,7 +1,7 @@
-"""Expected calls: how they are read from a specification, and how they are prepared for a comparison.
+"""Read expected calls from a specification and prepare them for comparison.
 
-A nested list holds calls that may come in any order. Values are compared by hashing where they are JSON; where equal words
-decide, no pair of calls is compared.
+A nested list holds calls that may be made in any order. JSON values are compared by hashing, as part of a call's `Word`; if equal
+words decide, calls are not compared pair by pair.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Expected calls in order. `groups` are the positions that may come in any order."""
+    """Expected calls in order. `groups` cuts their positions into ranges; calls within one range may be made in any order."""
 
     calls: tuple[Expected, ...]
     groups: tuple[range, ...]
@@ -43,7 +43,7 @@ Mode = str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared beside the names: arguments in one of the modes or by dotted keys, and results by equality."""
+    """What is compared in addition to the names: arguments by `Mode`, and results by equality."""
 
     arguments: Mode = None
     results: bool = False
@@ -56,17 +56,17 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     "result": "result",
     "output": "result",  # deepeval, UiPath
 }
-_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})  # beside a call in these libraries' own forms
+_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})  # keys that the formats of these libraries add to a call
 
 
 def _list_of(call: Schema) -> Schema:
-    """Calls and groups of calls."""
+    """Return the schema of a list of calls and groups of calls."""
     return {"type": "array", "items": {"anyOf": [call, {"type": "array", "items": call, "minItems": 1}]}}
 
 
 @with_schema(_list_of(STRING))
 def names(key: str, value: Any) -> Expectation:
-    """A list of tool names; a nested list holds names that may come in any order.
+    """Read a list of tool names; a nested list holds names that may be called in any order.
 
     >>> names("expected", ["search", ["open", "read"]]).groups
     (range(0, 1), range(1, 3))
@@ -75,7 +75,7 @@ def names(key: str, value: Any) -> Expectation:
 
 
 def calls(*fields: str) -> Callable[[str, Any], Expectation]:
-    """A reader of lists of names or mappings of `name` and, where wanted, some of `fields` (arguments, result)."""
+    """Return a reader of lists of tool names, or of mappings of `name` and optionally `fields` (arguments, result)."""
 
     def read_call(key: str, value: Any) -> Expected:
         return _call(key, value, fields)
@@ -101,14 +101,14 @@ def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wan
         raise invalid_value(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
     groups: list[range] = []
-    for members in collect_errors(partial(_batch, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
+    for members in collect_errors(partial(_group, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
         groups.append(range(len(found), len(found) + len(members)))
         found += members
     return Expectation(tuple(found), tuple(groups))
 
 
-def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[Expected]:
-    """The calls of one entry: itself, or those that it lists."""
+def _group(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[Expected]:
+    """Read one entry: a single call, or a list of the calls of a group."""
     if not _is_list(entry):
         return [read(key, entry)]
     if not entry:
@@ -145,7 +145,7 @@ def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
 
 
 def _twice(key: str, value: Mapping[str, Any], spelt: Mapping[str, str]) -> list[str]:
-    """Fields that are given in two spellings."""
+    """Return a problem for each field that is given in more than one spelling."""
     words: dict[str, list[str]] = {}
     for word in value:
         if word in spelt:
@@ -158,7 +158,7 @@ def _twice(key: str, value: Mapping[str, Any], spelt: Mapping[str, str]) -> list
 
 
 def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A call as OpenAI writes it: `{type: function, function: {name, arguments: JSON text}}`."""
+    """Return name and arguments of a call in OpenAI's format: `{type: function, function: {name, arguments: JSON text}}`."""
     inner = value["function"]
     others = [word for word in value if word != "function" and word not in _IGNORED]
     if others:
@@ -177,38 +177,38 @@ PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different a
 
 
 Word = tuple[str, Hashable, Hashable]
-"""A call as its name, and its arguments and result as far as they are compared; two are equal if the calls are."""
+"""Name, arguments and result of a call in hashable form; words are equal if the calls are, in the fields that are compared."""
 ANY: Final = object()
-"""Stands in a word for arguments or a result that are not compared."""
+"""Placeholder in a `Word` for arguments or a result that are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What an expected call names, as far as it is compared."""
+    """Which fields of an expected call are given and compared."""
 
     arguments: bool = False
     result: bool = False
-    names: bool = False  # the arguments are named, not a bare value
+    names: bool = False  # whether the arguments are an object with names, not a bare value
 
 
 _NO_FIELDS: Final = Fields()
 
 
 class Criterion:
-    """An expectation, prepared to be compared in one way with any number of runs.
+    """An expectation, prepared for comparison with any number of runs.
 
     Attributes:
-        names: of the expected calls.
+        names: the tool names of the expected calls.
         nested: whether some group has more than one call.
-        each: what each expected call names.
-        required: names of tools with what their expected calls name, each combination once, in order.
-        fields: what all expected calls of a name name.
-        keys: the expected calls as words; None where some value cannot be hashed.
-        words: the same, their names where nothing else is compared; None also where calls of one name name different fields.
+        each: the compared fields of each expected call.
+        required: the distinct pairs of a tool's name and the compared fields of one of its expected calls, in order.
+        fields: tool name → the compared fields of its expected calls; the last ones, if these differ.
+        keys: the words of the expected calls; None if some value cannot be hashed.
+        words: the prepared `keys`, or names if only names are compared; None also if fields of calls of one tool differ.
         decisive: whether calls agree only if their words are equal.
-        plain: whether nothing is compared but names.
-        weighed: whether details list the weight of each pair: something is compared, and some expected call names it.
-        whole: whether every expected call names arguments that are compared, and none a result that is.
+        plain: whether only names are compared.
+        weighed: whether details list the weight of each pair: arguments or results are compared, and some call gives either.
+        whole: whether every expected call gives arguments that are compared, and none gives a result that is compared.
     """
 
     def __init__(self, expectation: Expectation, comparison: Comparison) -> None:
@@ -237,7 +237,7 @@ def _fields(call: Expected, comparison: Comparison) -> Fields:
 
 
 def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Word] | None:
-    """The actual calls as words, comparable with those of the criterion; None where some value cannot be hashed."""
+    """Return the words of actual calls, comparable with those of the criterion; None if some value cannot be hashed."""
     fields = [criterion.fields.get(call.name, _NO_FIELDS) for call in calls]
     return _words(calls, fields, criterion.comparison.arguments)
 
@@ -250,7 +250,7 @@ def _words(calls: Sequence[Any], fields: Sequence[Fields], mode: Mode) -> list[W
 
 
 def _comparable(call: Any, fields: Fields, mode: Mode) -> Word:
-    """The word of a call.
+    """Return the word of a call.
 
     Raises:
         TypeError: a value cannot be hashed.
@@ -260,7 +260,7 @@ def _comparable(call: Any, fields: Fields, mode: Mode) -> Word:
 
 
 def arguments_word(arguments: Any, mode: Mode) -> Hashable:
-    """Equal for arguments that are the same, as far as the mode compares them."""
+    """Return a hashable value that is equal for arguments that are equal in this mode."""
     arguments = as_object(arguments)
     if isinstance(mode, tuple):
         return tuple([hashable(value_at(arguments, key)) for key in mode])
@@ -268,10 +268,10 @@ def arguments_word(arguments: Any, mode: Mode) -> Hashable:
 
 
 def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
-    """See that calls of the expected names recorded what is compared of them.
+    """Check that calls of the expected tools recorded the fields that are compared.
 
     Raises:
-        NoScore: one did not; the text names it and its position.
+        NoScore: one did not; the text names the field, the tool and the position of the call.
     """
     by_name: dict[str, list[tuple[int, Any]]] = {}
     for at, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""Longest common subsequences, as many bits at a time as an integer holds.
+"""Compute longest common subsequences with bit-parallel operations on large integers.
 
 A row is an integer with one bit for each member of the prepared side: bit p is 0 where the longest common subsequence of
 its first p + 1 members is one longer than that of its first p. Adding one member of the other side is then an addition
@@ -21,14 +21,14 @@ _MOST_CELLS: Final = 1 << 28  # bits in all rows: 32 MiB
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One side, ready to be compared with many others: per name the bits of the positions where it stands."""
+    """One sequence, prepared for many comparisons: `masks` maps each name to an integer with the bits of its positions set."""
 
     names: tuple[Hashable, ...]
     masks: Mapping[Hashable, int]
 
 
 def prepare(names: Sequence[Hashable]) -> Prepared:
-    """Names in order, ready for `common`."""
+    """Prepare a sequence of names for `common`."""
     masks: dict[Hashable, int] = {}
     for position, name in enumerate(names):
         masks[name] = masks.get(name, 0) | 1 << position
@@ -36,7 +36,7 @@ def prepare(names: Sequence[Hashable]) -> Prepared:
 
 
 def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
-    """The pairs (position in `prepared`, position in `names`) of one longest common subsequence, in order.
+    """Return the pairs (position in `prepared`, position in `names`) of one longest common subsequence, in order.
 
     >>> common(prepare(["a", "b", "c"]), ["b", "a", "c"])
     [(0, 1), (2, 2)]
@@ -48,10 +48,10 @@ def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
 
 
 def _as_subsequence(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
-    """The earliest pairs of all that is wanted, as `common_of_masks` finds them, if all of it was made in that order.
+    """Pair each member of `wanted` with its earliest position in `made`, which is what `common_of_masks` finds.
 
     Raises:
-        ValueError: it was not.
+        ValueError: `wanted` is not a subsequence of `made`.
     """
     pairs, position = [], -1
     for place, name in enumerate(wanted):
@@ -61,9 +61,9 @@ def _as_subsequence(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pai
 
 
 def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
-    """As `common`, for one side of `length` members and, per member of the other, the bits of those it equals.
+    """Return what `common` does, given the length of one side and, for each member of the other, a mask of the members it equals.
 
-    Costs one step on integers of `length` bits for each mask, there and back.
+    Takes two passes over the masks, with a few operations on integers of `length` bits for each mask.
 
     Raises:
         TooLarge: the rows would take too much memory.
@@ -71,18 +71,18 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
     if length * len(masks) > _MOST_CELLS:
         raise TooLarge
     row = full = (1 << length) - 1
-    steps: list[tuple[int, int]] = []  # the members that changed the row, with the row before each
+    steps: list[tuple[int, int]] = []  # each member that changed the row, and the row before it
     for position, mask in enumerate(masks):
         if hits := row & mask:
             steps.append((position, row))
             row = (row + hits | row - hits) & full
     pairs: Pairs = []
-    below = full  # the names that are still to be paired
+    below = full  # the positions that are still to be paired
     for position, before in reversed(steps):
         gains = below & ~row
         if not gains:
             break
-        # Only a member that changed the row can have made its highest step; else an earlier one did.
+        # The pair belongs to this member only if it cleared the highest bit; otherwise an earlier member did.
         place = gains.bit_length() - 1
         if before >> place & 1:
             pairs.append((place, position))

@@ -1,7 +1,7 @@
-"""The heaviest alignment of two sequences of groups that keeps the order of both.
+"""Find the heaviest alignment of two sequences of groups that keeps the order of the groups on both sides.
 
-Inside a group any order is good, so a set of pairs is an alignment if no two of them cross: of two pairs in different groups
-of rows, the earlier one's group of columns is not the later. The value is the greatest over every order that the groups allow.
+Within a group any order is allowed. A set of pairs is an alignment if no two pairs cross: of two pairs in different row groups,
+the earlier one must not have the later column group. The weight is the greatest over all orders that the groups allow.
 """
 
 from __future__ import annotations
@@ -15,67 +15,69 @@ from otel_eval.scorers.alignment.partial_order import walk
 
 Rows = Sequence[Mapping[int, float]]
 
-_CLOSE = 1e-12  # sums of the same weights in another order differ by less
-_COPIED = 30  # numbers that are copied at the cost of a step
-_PASSED = 3  # numbers that are looked at once more at the cost of a step
-_ROW = 5  # steps for a row of a group
-_SEEN = 4  # bits that are looked at one by one at the cost of a step
-_BIT = 50  # bits that are turned at the cost of a step
-_BLOCK = 512  # rows that are turned at once: the text of more than some is beyond the processor's cache
+_CLOSE = 1e-12  # sums of the same weights in a different order differ by less than this
+_COPIED = 30  # numbers that are copied per step
+_PASSED = 3  # numbers that are read once more per step
+_ROW = 5  # steps for a row that agrees with a column group
+_SEEN = 4  # bits that are read one by one per step
+_BIT = 50  # bits that are transposed per step
+_BLOCK = 512  # rows that are transposed at once, so that their text stays in the processor's cache
 
 
 def align_masks_in_order(
-    masks: Sequence[int], columns: int, groups: Sequence[range], batches: Sequence[range], work: Steps | None = None
+    masks: Sequence[int], columns: int, groups: Sequence[range], column_groups: Sequence[range], work: Steps | None = None
 ) -> Pairs:
-    """As `align_in_order`, where each pair weighs the same: `masks` are rows with one bit for each of so many columns.
+    """Return what `align_in_order` does, if each pair weighs 1: `masks` are rows with one bit for each column.
 
     Raises:
-        TooLarge: it would take more work than is allowed.
+        TooLarge: the alignment would take more steps than `work` has left.
     """
     work = work or Steps()
-    if len(groups) <= 1 or len(batches) <= 1:
+    if len(groups) <= 1 or len(column_groups) <= 1:
         return assign_masks(masks, columns, work)
-    if len(groups) == len(masks) and len(batches) == columns:
+    if len(groups) == len(masks) and len(column_groups) == columns:
         work.take(len(masks) * columns // _BIT)
         return common_of_masks(len(masks), transpose_bits(masks, columns))
     work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
     known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
-    is_grid = len(groups) < len(masks) and len(batches) < columns
+    is_grid = len(groups) < len(masks) and len(column_groups) < columns
     least = len(common_of_masks(len(masks), transpose_bits(masks, columns))) if is_grid else 0
-    return align_in_order([known[mask] for mask in masks], groups, batches, work=work, least=least)
+    return align_in_order([known[mask] for mask in masks], groups, column_groups, work=work, least=least)
 
 
 def align_in_order(
-    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+    rows: Rows, groups: Sequence[range], column_groups: Sequence[range], *, work: Steps | None = None, least: float = 0.0
 ) -> Pairs:
-    """The pairs (row, column) of a heaviest alignment.
+    """Return the pairs (row, column) of a heaviest alignment.
 
     Args:
-        rows: for each row, column → weight in (0, 1]; missing columns weigh nothing.
+        rows: for each row, column → weight in (0, 1]; pairs with other columns are not allowed.
         groups: the rows in order, cut into groups.
-        batches: the columns in order, cut into groups.
-        work: how many steps it may take; left out, as many as it takes.
+        column_groups: the columns in order, cut into groups.
+        work: the steps that it may take; unlimited by default.
         least: a weight that some alignment is known to have.
 
-    If the groups of one side all hold one member the answer is exact and costs O(rows² · columns · log columns) at
-    worst. If both sides have larger groups the number of states that are kept is bounded, see `partial_order`.
+    If all groups of one side have one member, the result is exact and takes O(rows² · columns · log columns) at worst.
+    If both sides have larger groups, the number of states that are kept is bounded, see `partial_order`.
 
     Raises:
-        TooLarge: it would take more work than is allowed.
+        TooLarge: the alignment would take more steps than `work` has left.
     """
     work = work or Steps()
-    if len(groups) <= 1 or len(batches) <= 1:
+    if len(groups) <= 1 or len(column_groups) <= 1:
         return assign(rows, work)
-    columns = batches[-1].stop
+    columns = column_groups[-1].stop
     if len(groups) == len(rows):
-        return _against_groups(rows, batches, work)
-    if len(batches) == columns:
+        return _against_groups(rows, column_groups, work)
+    if len(column_groups) == columns:
         return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns, work), groups, work))
-    return walk(rows, groups, batches, work=work, least=least)
+    return walk(rows, groups, column_groups, work=work, least=least)
 
 
 def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
-    """By column the bits of the rows that have its bit. Through text, which the interpreter cuts in steps at full speed.
+    """Transpose a matrix of bits: return for each column a mask of the rows that have its bit set.
+
+    This goes through text, because slicing a text with a step is fast in CPython.
 
     >>> transpose_bits([0b01, 0b11], 2)
     [3, 2]
@@ -97,32 +99,32 @@ def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]
     return turned
 
 
-def _against_groups(rows: Rows, batches: Sequence[range], work: Steps) -> Pairs:
-    """Rows one by one against groups of columns: each group is assigned to some run of rows after the last.
+def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> Pairs:
+    """Align single rows with groups of columns: each group is assigned to a range of rows after that of the group before.
 
-    ``best[j]``, the heaviest alignment of the first j rows with the groups so far, becomes the greatest
-    ``best[i] + assignment(rows i to j, group)``; from each i the assignment grows row by row.
+    ``best[j]`` is the weight of the heaviest alignment of the first j rows with the groups so far. The next group replaces it by
+    the greatest ``best[i] + assignment(rows i to j, group)``; for each i the assignment is extended row by row.
     """
     best = [0.0] * (len(rows) + 1)
     history: list[list[int]] = []
-    turned = _transposed(rows, batches[-1].stop, work)
-    for batch in batches:
-        best, origin = _alone(turned[batch.start], best, work) if len(batch) == 1 else _together(turned, batch, best, work)
+    turned = _transposed(rows, column_groups[-1].stop, work)
+    for columns in column_groups:
+        best, origin = _add_one(turned[columns.start], best, work) if len(columns) == 1 else _add_all(turned, columns, best, work)
         history.append(origin)
     pairs: Pairs = []
     end = len(rows)
-    for batch, origin in zip(reversed(batches), reversed(history), strict=True):
+    for columns, origin in zip(reversed(column_groups), reversed(history), strict=True):
         start = origin[end]
         if start < 0:
             continue
-        used = [(start, batch.start)] if len(batch) == 1 else _used(rows, start, end, batch)
+        used = [(start, columns.start)] if len(columns) == 1 else _pairs_of_group(rows, start, end, columns)
         end = start
         pairs.extend(used)
     return sorted(pairs)
 
 
-def _alone(weights: Mapping[int, float], best: list[float], work: Steps) -> tuple[list[float], list[int]]:
-    """One column: it goes to one row or to none. `origin[j]` is the row it goes to, or negative."""
+def _add_one(weights: Mapping[int, float], best: list[float], work: Steps) -> tuple[list[float], list[int]]:
+    """Add a group of one column, which is paired with one row or none: `origin[j]` is that row, or -1."""
     after, origin, end, taken = best.copy(), [-1] * len(best), len(best), 0
     for row, weight in weights.items():  # in order
         reached, at = best[row] + weight, row + 1
@@ -134,24 +136,24 @@ def _alone(weights: Mapping[int, float], best: list[float], work: Steps) -> tupl
     return after, origin
 
 
-def _together(
-    turned: Sequence[Mapping[int, float]], batch: range, best: list[float], work: Steps
+def _add_all(
+    turned: Sequence[Mapping[int, float]], columns: range, best: list[float], work: Steps
 ) -> tuple[list[float], list[int]]:
-    """A group of columns: it is assigned to some of the rows that follow a start. `origin[j]` is the start, or negative."""
+    """Add a group of columns, which is assigned to rows from some start on: `origin[j]` is that start, or -1."""
     edges: dict[int, dict[int, float]] = {}
-    for column in batch:
+    for column in columns:
         for row, weight in turned[column].items():
             edges.setdefault(row, {})[column] = weight
     work.take(_ROW * len(edges) + len(best) // _PASSED)
     touched = sorted(edges)
     after, origin = list(best), [-1] * len(best)
-    most = sum([max(turned[column].values()) for column in batch if turned[column]])
+    most = sum([max(turned[column].values()) for column in columns if turned[column]])
     last = -1.0
     for index, start in enumerate(touched):
         if best[start] <= last + _CLOSE or best[start] + most <= after[start] + _CLOSE:
-            continue  # an earlier start has as much behind it and more rows ahead, or is beyond what this one can reach
+            continue  # an earlier start has no less weight and more rows, or already exceeds what this one can reach
         last = best[start]
-        for row, total in _growing(touched[index:], edges, best, last + most, work):
+        for row, total in _growing_weights(touched[index:], edges, best, last + most, work):
             if last + total > after[row + 1] + _CLOSE:
                 after[row + 1], origin[row + 1] = last + total, start
     for row in range(len(best) - 1):
@@ -160,10 +162,10 @@ def _together(
     return after, origin
 
 
-def _growing(
+def _growing_weights(
     touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: Steps
 ) -> Iterator[tuple[int, float]]:
-    """What a group weighs with one row more after another, as long as that can be more than without the group."""
+    """Yield row and weight of the group's assignment as rows are added, while that can exceed the alignment without the group."""
     group, start = WeightedAssignment(work), best[touched[0]]
     for row in touched:
         if most <= best[row + 1] + _CLOSE:
@@ -174,8 +176,8 @@ def _growing(
             return
 
 
-def _used(rows: Rows, start: int, end: int, batch: range) -> Pairs:
+def _pairs_of_group(rows: Rows, start: int, end: int, columns: range) -> Pairs:
     group = WeightedAssignment()
     for row in range(start, end):
-        group.add({column: rows[row][column] for column in batch if column in rows[row]})
+        group.add({column: rows[row][column] for column in columns if column in rows[row]})
     return [(start + row, column) for row, column in group.pairs()]

@@ -1,10 +1,10 @@
-"""Parallel calls are a partial order: cut calls into groups of them, and align two sides that both have groups.
+"""Cut calls into groups of parallel calls, and align two sides that both have such groups (two partial orders).
 
-An alignment is a path down and right through the grid of groups. The groups that are paired form a monotone path: after group g
-met batch b, either g meets the next batch, or the next group meets b. What is already taken of the group (or batch) that goes on
-is the state. No polynomial algorithm is known where names repeat across groups, so dominated states are dropped, and beyond
-`limit` the heaviest are kept: exact for every alignment that is written by hand, and for larger ones a value that is reached
-by some order but might not be the greatest.
+An alignment is a monotone path through the grid of row groups and column groups: after a cell, it goes right (the row group
+continues with the next column group) or down (the column group continues with the next row group). The state is the set of
+members of the continuing group that are paired already. No polynomial algorithm is known if names repeat across groups, so
+dominated states are dropped, and beyond `limit` only the heaviest are kept. The result is exact for alignments of the size that
+people write by hand; for larger ones its weight is that of some allowed order, but might not be the greatest.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import SpanRef, ToolCall
 
 TimedCall = ToolCall | SpanRef
-"""What is cut into groups: name, times, span id and the calls it was made within decide."""
+"""What is cut into groups, by times, span id and enclosing calls; the name is what scorers compare."""
 
 
-def is_timed(visit: TimedCall) -> bool:
-    """Whether both ends were recorded. 0 and 0 together mean that no time was recorded; 0 and later is a time."""
-    return visit.start_ns is not None and visit.end_ns is not None and (visit.start_ns, visit.end_ns) != (0, 0)
+def is_timed(call: TimedCall) -> bool:
+    """Whether start and end were recorded. Both 0 means that no time was recorded; a start of 0 with a later end is a time."""
+    return call.start_ns is not None and call.end_ns is not None and (call.start_ns, call.end_ns) != (0, 0)
 
 
-def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
-    """The positions of each batch, in order; every position is in exactly one.
+def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
+    """Return the positions of each group of parallel calls, in order; every position is in exactly one group.
 
-    A call joins the batch before it if none of that batch had ended when it started and none of it encloses the call.
-    To start at the very instant of an end is to start after it; equal starts are together. Calls without times follow
-    one another.
+    A call joins the group before it if no call of that group had ended when it started and none of them encloses it. A call
+    that starts in the instant when another ends starts after it; calls with equal starts are parallel. Calls without times are
+    sequential.
 
     >>> from otel_eval.testing import call
     >>> parallel_groups([call("a", start_ns=1, end_ns=4), call("b", start_ns=2, end_ns=3), call("c", start_ns=3, end_ns=9)])
@@ -37,17 +37,17 @@ def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
     """
     found: list[range] = []
     first = 0
-    latest: int | None = None  # the latest start in the batch; None: nothing can join it
-    ended_before = ended_at = 0  # the earliest end of members that started before, and at, that start
-    for position, visit in enumerate(visits):
-        start, end = visit.start_ns, visit.end_ns
+    latest: int | None = None  # the latest start in the group; None if no call can join it
+    ended_before = ended_at = 0  # the earliest end of members that started before, or at, `latest`
+    for position, call in enumerate(calls):
+        start, end = call.start_ns, call.end_ns
         if start is None or end is None or not (start or end):
             joins, start, end = False, None, 0
         elif latest is None or start < latest:
             joins = False
         else:
             open_until = ended_before if start == latest else min(ended_before, ended_at)
-            joins = (start == latest or start < open_until) and not (visit.enclosing and _within(visit, visits[first:position]))
+            joins = (start == latest or start < open_until) and not (call.enclosing and _within(call, calls[first:position]))
         if not joins:
             if position:
                 found.append(range(first, position))
@@ -57,21 +57,21 @@ def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
         else:
             ended_before, ended_at = open_until, end
         latest = start
-    if visits:
-        found.append(range(first, len(visits)))
+    if calls:
+        found.append(range(first, len(calls)))
     return found
 
 
-def is_sequential(visits: Sequence[TimedCall]) -> bool:
-    """Whether every batch certainly holds one visit; quicker than `parallel_groups` for the usual run.
+def is_sequential(calls: Sequence[TimedCall]) -> bool:
+    """Return True only if no two calls are parallel; faster than `parallel_groups`. False does not mean that some are.
 
     >>> from otel_eval.testing import call
     >>> is_sequential([call("a", start_ns=1, end_ns=4), call("b", start_ns=4, end_ns=5)])
     True
     """
-    free = 1  # the first start that follows
-    for visit in visits:
-        start, end = visit.start_ns, visit.end_ns
+    free = 1  # the earliest start of a call that is sequential to those before
+    for call in calls:
+        start, end = call.start_ns, call.end_ns
         if start is None or end is None:
             continue
         if start < free:
@@ -83,58 +83,58 @@ def is_sequential(visits: Sequence[TimedCall]) -> bool:
 _NEVER = 1 << 80
 
 
-def _within(visit: TimedCall, members: Sequence[TimedCall]) -> bool:
-    enclosing = visit.enclosing
+def _within(call: TimedCall, members: Sequence[TimedCall]) -> bool:
+    enclosing = call.enclosing
     return any(member.span_id in enclosing for member in members if member.span_id)
 
 
 Rows = Sequence[Mapping[int, float]]
 Chain = tuple[int, int, "Chain"] | None
 States = dict[int, tuple[float, Chain]]  # bits taken → (weight, pairs)
-Member = tuple[int, Mapping[int, float]]  # a row or column, and what it weighs against those of the other side
+Member = tuple[int, Mapping[int, float]]  # a row or column, and its weights with members of the other side
 
-_WORK: Final = 50_000  # states in all, spread over the grid
+_WORK: Final = 50_000  # number of states in the whole grid
 _FEWEST, _MOST = 8, 128
-_PAST: Final = 20  # steps for a group and a batch, whatever they have in common
-_LOOKS: Final = 2  # pairs that are looked at at the cost of a step
-_STATE: Final = 15  # a state costs as much as looking at so many pairs
+_PAST: Final = 20  # steps for each cell of the grid
+_LOOKS: Final = 2  # pairs that are read per step
+_STATE: Final = 15  # steps for a state
 
 
 def walk(
-    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+    rows: Rows, groups: Sequence[range], column_groups: Sequence[range], *, work: Steps | None = None, least: float = 0.0
 ) -> list[tuple[int, int]]:
-    """The pairs (row, column) of a heaviest alignment.
+    """Return the pairs (row, column) of a heaviest alignment, sorted.
 
-    Cells through which less than `least` can be had, a weight that some alignment is known to have, are left out.
+    `least` is a weight that some alignment is known to have; cells through which no path can reach it are skipped.
 
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
     [(0, 1), (1, 0)]
     """
-    return _Walk(rows, groups, batches, work or Steps()).pairs(least) if groups and batches else []
+    return _Walk(rows, groups, column_groups, work or Steps()).pairs(least) if groups and column_groups else []
 
 
 class _Walk:
-    """The grid of groups and batches."""
+    """The grid of row groups and column groups."""
 
-    def __init__(self, rows: Rows, groups: Sequence[range], batches: Sequence[range], work: Steps) -> None:
-        self._rows, self._groups, self._batches, self._work = rows, groups, batches, work
-        self._limit: Final = max(_FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * batches[-1].stop)))
-        self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, batches[-1].stop, work)
+    def __init__(self, rows: Rows, groups: Sequence[range], column_groups: Sequence[range], work: Steps) -> None:
+        self._rows, self._row_groups, self._column_groups, self._work = rows, groups, column_groups, work
+        self._limit: Final = max(_FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * column_groups[-1].stop)))
+        self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, column_groups[-1].stop, work)
 
     def pairs(self, least: float) -> list[tuple[int, int]]:
-        """Those of a heaviest path through the grid."""
-        height, width = self._groups[-1].stop, self._batches[-1].stop
-        from_above: list[States] = [{} for _ in self._batches]
+        """Return the pairs on a heaviest path through the grid, sorted."""
+        height, width = self._row_groups[-1].stop, self._column_groups[-1].stop
+        from_above: list[States] = [{} for _ in self._column_groups]
         from_above[0] = {0: (0.0, None)}
         end: States = {}
-        for group in self._groups:
+        for group in self._row_groups:
             from_left: States = {}
-            for index, batch in enumerate(self._batches):
+            for index, columns in enumerate(self._column_groups):
                 self._work.take(_PAST)
-                if min(group.stop, batch.stop) + min(height - group.start, width - batch.start) < least:
+                if min(group.stop, columns.stop) + min(height - group.start, width - columns.start) < least:
                     from_left = from_above[index] = {}
                 else:
-                    right, down = self._cell(group, batch, from_left, from_above[index])
+                    right, down = self._cell(group, columns, from_left, from_above[index])
                     from_left, from_above[index] = self._best(right), self._best(down)
             end = from_left
         chain = max(end.values(), key=_weight)[1] if end else None
@@ -144,28 +144,28 @@ class _Walk:
             found.append((row, column))
         return sorted(found)
 
-    def _cell(self, group: range, batch: range, from_left: States, from_above: States) -> tuple[States, States]:
-        """Pair what is free of the group with what is free of the batch; the states that go right, and down.
+    def _cell(self, group: range, columns: range, from_left: States, from_above: States) -> tuple[States, States]:
+        """Pair free members of the row group with free members of the column group; return the states to the right and below.
 
-        On the way right the batch is done, so only what is taken of the group counts; on the way down the other way round.
+        To the right the column group is complete, so a state holds the paired members of the row group; below it is the reverse.
         """
-        by_row = [(row, {column: self._rows[row][column] for column in batch if column in self._rows[row]}) for row in group]
-        self._work.take(len(group) * len(batch))
+        by_row = [(row, {column: self._rows[row][column] for column in columns if column in self._rows[row]}) for row in group]
+        self._work.take(len(group) * len(columns))
         if not any(found for _, found in by_row):
-            return _past(from_left, from_above)
-        by_column = [(column, {row: found[column] for row, found in by_row if column in found}) for column in batch]
+            return _past_cell(from_left, from_above)
+        by_column = [(column, {row: found[column] for row, found in by_row if column in found}) for column in columns]
         right = self._pair(by_column, group.start, from_left, rows_first=False)
-        down = self._pair(by_row, batch.start, from_above, rows_first=True)
+        down = self._pair(by_row, columns.start, from_above, rows_first=True)
         for taken, state in from_above.items():
-            free = [each for each in by_column if not taken >> (each[0] - batch.start) & 1]
+            free = [each for each in by_column if not taken >> (each[0] - columns.start) & 1]
             _merge(right, self._pair(free, group.start, {0: state}, rows_first=False))
         for taken, state in from_left.items():
             free = [each for each in by_row if not taken >> (each[0] - group.start) & 1]
-            _merge(down, self._pair(free, batch.start, {0: state}, rows_first=True))
+            _merge(down, self._pair(free, columns.start, {0: state}, rows_first=True))
         return right, down
 
     def _pair(self, members: Sequence[Member], first: int, states: States, *, rows_first: bool) -> States:
-        """Give each member one of its free partners or none; the states are what is then taken of the partners' side."""
+        """Pair each member with one of its free partners or with none; return the states of the partners' side."""
         kinds = self._kinds_of_columns if rows_first else self._kinds_of_rows
         for member, partners in members:
             if not partners:
@@ -173,7 +173,7 @@ class _Walk:
             after: States = {}
             for bits, (weight, chain) in states.items():
                 _merge(after, {bits: (weight, chain)})
-                first_free: dict[int, int] = {}  # of each kind
+                first_free: dict[int, int] = {}  # kind → its first free partner
                 for partner in partners:
                     if not bits >> partner - first & 1:
                         first_free.setdefault(kinds[partner], partner)
@@ -185,7 +185,7 @@ class _Walk:
         return dict(states)
 
     def _best(self, states: States) -> States:
-        """The states that none beats: what is free is worth at most 1 a piece, so a lead of as much can never be lost."""
+        """Return the states that none dominates: a free member adds at most 1, so a lead of one per member is never lost."""
         kept: States = {}
         for bits, state in sorted(states.items(), key=lambda item: (-item[1][0], item[0].bit_count(), item[0])):
             if len(kept) == self._limit:
@@ -196,7 +196,7 @@ class _Walk:
 
 
 def _kinds(rows: Rows, columns: int, work: Steps) -> tuple[list[int], list[int]]:
-    """By row and by column the first one that is alike: rows that are the very same object, columns of equal weights."""
+    """Return for each row and each column the first of its kind: rows that are the same object, columns with equal weights."""
     of_rows: list[int] = []
     first: dict[int, int] = {}
     weights: list[list[tuple[int, float]]] = [[] for _ in range(columns)]
@@ -211,8 +211,8 @@ def _kinds(rows: Rows, columns: int, work: Steps) -> tuple[list[int], list[int]]
     return of_rows, [alike.setdefault(tuple(each), at) for at, each in enumerate(weights)]
 
 
-def _past(from_left: States, from_above: States) -> tuple[States, States]:
-    """Past a group and a batch that have nothing in common; the states that go right, and down."""
+def _past_cell(from_left: States, from_above: States) -> tuple[States, States]:
+    """Return the states to the right of and below a cell without any pair."""
     nothing = [max(states.values(), key=_weight) for states in (from_above, from_left) if states]
     right, down = dict(from_left), dict(from_above)
     _merge(right, {0: nothing[0]} if from_above else {})

@@ -1,7 +1,7 @@
-"""Expressions in CEL: checked once, evaluated on many runs; and the score that is the value of one.
+"""Compile CEL expressions once, evaluate them on many runs, and provide the scorer `expression`.
 
-The library is Google's, over its C++ implementation (`cel-expr-python`): it checks types before anything runs, counts
-iterations, and matches regular expressions by RE2, in time linear in the text.
+The library is Google's `cel-expr-python`, over its C++ implementation. It checks types at compile time, limits iterations, and
+matches regular expressions with RE2, in time linear in the text.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
 _NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
 
 
-_SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
+_SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # their values are Python values already
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A checked expression.
+    """A compiled and type-checked expression.
 
     Attributes:
-        source: as it was written.
-        reading: what it looks at.
-        returns: the type it gives, as CEL names it: `BOOL`, `STRING`, `DYN`, ….
-        labels: those of the further variables that it looks at.
-        plain: whether its value is still the same after it was a value of Python.
+        source: the source text.
+        reading: the variables and fields that it reads.
+        returns: CEL's name for the type of its value: `BOOL`, `STRING`, `DYN`, ….
+        labels: the labels of task outputs that it reads.
+        plain: whether its value survives conversion to Python and back unchanged.
         heavy: whether its value may be much larger in Python than in the evaluator.
     """
 
@@ -65,7 +65,7 @@ class Program:
 
 
 class ExpressionEvaluator:
-    """Programs on one run; what is looked at by several of them is converted once."""
+    """Evaluates programs on one run; values that several programs read are converted once."""
 
     def __init__(self, bound: Bindings) -> None:
         self._bound = bound
@@ -75,25 +75,25 @@ class ExpressionEvaluator:
         self._memory = Memory()
 
     def lacks(self, program: Program) -> bool:
-        """Whether a fact of the run that is looked at was not recorded, so that the program hardly gives a value."""
+        """Whether a field of the run that the program reads was not recorded, so that an evaluation would hardly have a value."""
         return not program.reading.run <= self._bound.values.get("run", {}).keys()
 
-    def know(self, label: str, value: Any) -> None:
-        """From now on, a label stands for a value."""
+    def bind_label(self, label: str, value: Any) -> None:
+        """Bind a label to a value for later evaluations."""
         try:
             self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
-        except NoScore as unfit:  # matters only to those that look at it
+        except NoScore as unfit:  # raised only for programs that read the label
             self._unfit[label] = unfit
 
     def of(self, program: Program) -> Any:
-        """The value, of plain Python types.
+        """Return the value, in plain Python types.
 
         Raises:
-            NoScore: something that decides was not recorded, or is too large: skipped; the expression does not go with what
-                was recorded: failed with `ExpressionError`.
+            NoScore: skipped, if a value that decides was not recorded or is too large; failed with `ExpressionError`, if the
+                expression cannot be applied to what was recorded.
         """
         if program.labels:
-            activation, memory = self._labelled(program), Memory(self._memory)  # it is freed with its activation
+            activation, memory = self._labelled(program), Memory(self._memory)  # freed after this evaluation
         else:
             if self._plain is None:
                 self._plain = program._environment.Activation(self._bound.values)
@@ -106,12 +106,16 @@ class ExpressionEvaluator:
             if _STEPS in str(error):
                 raise NoScore(too_large(f"more than {_MOST_STEPS} steps")) from None
             raise NoScore(_invalid(str(error))) from None
-        if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
+        if type(value) is str and found.type().name() == "ERROR":  # the value of an error is its message
             raise NoScore(self._outcome_of(value, program))
         return value
 
     def _labelled(self, program: Program) -> Any:
-        """An activation with the labels and variables that the program names, because all that is bound is converted."""
+        """Return an activation with only the labels and variables that the program reads, since all of them are converted.
+
+        Raises:
+            NoScore: the value of such a label does not fit into an expression.
+        """
         for label in program.labels & self._unfit.keys():
             raise self._unfit[label]
         names = program.reading.names
@@ -119,7 +123,7 @@ class ExpressionEvaluator:
         return program._environment.Activation(values)
 
     def renew(self) -> None:
-        """Give back the memory of what was evaluated, if there was too much."""
+        """Free the memory of earlier evaluations and start with a new budget, if the budget is exceeded."""
         if self._memory.left < 0:
             self._plain, self._memory = None, Memory(self._memory)
 
@@ -127,7 +131,7 @@ class ExpressionEvaluator:
         if spent := _TOO_LARGE.fullmatch(message):
             return too_large(spent[1])
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
-        # What other programs look at must not decide; but a label may hold what another one looked at.
+        # Fields that only other programs read are no cause; but the value of a label may stem from such a field.
         reading = self._bound.reading if program.labels else program.reading
         why = self._bound.missing(key[1], reading) if key else self._bound.without(variable[1]) if variable else ""
         reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
@@ -135,20 +139,20 @@ class ExpressionEvaluator:
 
 
 def _invalid(message: str) -> Failed:
-    """The outcome where an expression does not go with what it was given. The message may quote content."""
+    """Return the outcome for an expression that cannot be applied to its input. The message may quote content."""
     return Failed("ExpressionError", _first_line(message))
 
 
 def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:
-    """The expression, checked.
+    """Compile and check an expression.
 
     Args:
-        key: the key it stands under, for errors.
+        key: its configuration key, for errors.
         source: the expression.
-        labels: further variables with their types (a program's `type`, or None for any).
+        labels: further variables with their types (a program's `type`, or None for any type).
 
     Raises:
-        ConfigError: it is no expression, looks at what there is not, or CEL is not installed.
+        ConfigError: the expression is invalid or reads an unknown field, or CEL is not installed.
     """
     if not isinstance(source, str) or not source.strip():
         raise invalid_value(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
@@ -157,7 +161,7 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
     if not is_unicode(source):
         raise ConfigError(f"{key}: is not text, there is half of a surrogate pair in it; write letters of Unicode")
     cel = _library(key)
-    # Those without labels share an environment, and so a conversion of what they look at.
+    # Expressions without labels share an environment, and so the conversion of the values that they read.
     mentioned = {label: of for label, of in (labels or {}).items() if label.isidentifier() and re.search(rf"\b{label}\b", source)}
     environment = _environment(cel, mentioned) if mentioned else _plain_environment(cel)
     try:
@@ -177,12 +181,16 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
 
 
 def combined(source: str, reading: FieldsRead) -> Program | None:
-    """An expression made of checked ones, which looks at what they look at; None if they are too many for one.
+    """Compile an expression that was composed of checked ones; return None if it is too large or too deep.
 
-    It may use `cel.bind`, and `fits(value)`: whether that could be the value of a label. The caller sees to it that it is
-    right otherwise.
+    It may also use `cel.bind`, and `fits(value)`, which is whether a label may have this value. The caller must ensure that it
+    is valid otherwise.
+
+    Args:
+        source: the composed expression.
+        reading: what the checked expressions read.
     """
-    if not is_unicode(source):  # a result that no expression can have
+    if not is_unicode(source):  # a verdict that no value of an expression can equal
         return None
     environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
     try:
@@ -193,10 +201,10 @@ def combined(source: str, reading: FieldsRead) -> Program | None:
 
 
 def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Expr, environment: Any, expression: Any) -> Program:
-    """The checked expression, as it is evaluated: with its invariants before its loops, and with charges.
+    """Return the program of a checked expression, rewritten with hoisted loop invariants and memory charges.
 
     Raises:
-        RuntimeError: with them it is too deep.
+        RuntimeError: the rewritten expression is too deep.
     """
     returned, serialized = expression.return_type(), expression.serialize()
     try:
@@ -240,7 +248,7 @@ def _environment(cel: Any, labels: Mapping[str, Any], *more: Any) -> Any:
 
 
 def _problems(message: str, variables: list[str]) -> list[str]:
-    """The compiler's complaints, each with its place and in one line."""
+    """Return the errors of the compiler, each in one line with its position."""
     found = [_complaint(match[1], match[2], match[3], variables) for match in _PROBLEM.finditer(message)]
     return list(dict.fromkeys(found)) or [f"{_first_line(message)}; write it in simpler parts"]
 
@@ -251,7 +259,7 @@ def _complaint(line: str, column: str, problem: str, variables: list[str]) -> st
     unknown = _UNDECLARED.fullmatch(problem)
     if unknown:
         word = unknown[1].split(".")[0]
-        # Among so many short names one is a little like any word: `string` like `nothing`.
+        # There are many short function names, so a suggestion must be closer than usual: `string` resembles `nothing`.
         functions = [each for each in _FUNCTIONS if nearest(word, [each], alike=0.7)]
         return f"{place}{unknown[1]!r} is not known; {did_you_mean(word, [*variables, *functions])}"
     if "Exceeded max recursion depth" in problem:
@@ -304,18 +312,22 @@ class Expression(BaseScorer):
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
 
     def requires(self) -> Requirements:
-        """What it looks at."""
+        """Return what the expression reads."""
         reading = self.expression.reading
         attributes = reading.attributes | ({self.reference.key} if self.reference else set())
         return Requirements(needs=reading.needs, attributes=attributes, calls="calls" in reading.names)
 
     def prepare(self) -> None:
-        """There must be a reference to look at, if it does."""
+        """Check that a reference is configured if the expression reads it.
+
+        Raises:
+            ConfigError: it is missing.
+        """
         if "reference" in self.expression.reading.names and self.reference is None:
             raise ConfigError("reference: missing, and the expression looks at it; name the attribute that holds it")
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Evaluate it."""
+        """Evaluate the expression on one run."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
         value = ExpressionEvaluator(Bindings(self.expression.reading, trajectory, found)).of(self.expression)
         if not isinstance(value, bool | int | float):

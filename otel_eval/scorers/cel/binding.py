@@ -1,7 +1,7 @@
-"""What a run recorded, as the variables of an expression, and values of the evaluator as values of Python.
+"""Bind what a run recorded to the variables of an expression, and convert values of the evaluator to Python.
 
-What was not recorded is left out, never made up: reading it is an error of CEL, which `&&` and `||` overrule where the rest
-decides alone. Sizes and depths are limited, since the evaluator follows values by recursion.
+What was not recorded is left out, not replaced by a default: reading it is an error in CEL, which `&&` and `||` ignore if the
+other operand decides. Sizes and depths are limited, since the evaluator traverses values recursively.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
 
 MOST_VALUES: Final = 100_000
-_DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
+_DEEPEST: Final = 64  # the evaluator recurses into values; beyond its stack the process would crash
 _NS_PER_MS: Final = 1_000_000
 
 
 REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference": "no_reference"}
-"""Why a result is skipped for want of these; of anything else that was not recorded the reason is `not_recorded`."""
+"""The skip reason if one of these variables is missing; for any other value it is `not_recorded`."""
 
 
 class Bindings:
-    """The variables of one run that an expression looks at.
+    """The variables of one run that an expression reads.
 
     Args:
-        reading: what it looks at; nothing else is bound.
+        reading: what the expression reads; nothing else is bound.
         trajectory: the run.
-        reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
+        reference: the run's own reference; `UNRECORDED`, or a `Skipped` outcome, if there is none.
 
     Attributes:
-        values: by name; a name that is not there was not recorded.
-        reading: what they were made for.
+        values: the values by name; a variable without a value was not recorded.
+        reading: the argument `reading`.
 
     Raises:
-        NoScore: they are too large.
+        NoScore: the values are too large.
     """
 
     def __init__(self, reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> None:
@@ -67,15 +67,15 @@ class Bindings:
         self.values = fitting(values, contents, gathers=reading.gathers)
 
     def without(self, variable: str) -> str:
-        """Why there is no such variable, or "" if it is none that is bound."""
+        """Return why `calls` or `reference` has no value, or "" for any other variable."""
         return {"calls": "calls not recorded", "reference": self._no_reference}.get(variable, "")
 
     def missing(self, key: str, reading: FieldsRead) -> str:
-        """What was not recorded if looking at the field `key` failed, or "" if everything of that name was.
+        """Return what was not recorded, given that reading the field `key` failed, or "" if all such fields were recorded.
 
         Args:
-            key: the field.
-            reading: what the expression looks at.
+            key: the name of the field.
+            reading: what the expression reads.
         """
         calls = self._run.calls
         if key in reading.run and key not in self.values.get("run", ()):
@@ -101,7 +101,7 @@ def _run(run: Trajectory, reading: FieldsRead) -> dict[str, Any]:
 
 
 def _rows(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> list[dict[str, Any]]:
-    """Mappings of names to the values in their columns; what was not recorded is left out."""
+    """Return one mapping of names to values for each row; values that were not recorded are left out."""
     if len(columns) in _ROWS:
         rows: list[dict[str, Any]] = _ROWS[len(columns)](*names, *columns)
     else:
@@ -111,7 +111,7 @@ def _rows(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> li
     return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]
 
 
-# For as many fields as most look at: written out it takes a quarter of the time.
+# Special cases for the numbers of fields that most expressions read; they take a quarter of the time.
 _ROWS: Final[Mapping[int, Callable[..., list[dict[str, Any]]]]] = {
     1: lambda a, x: [{a: i} for i in x],
     2: lambda a, b, x, y: [{a: i, b: j} for i, j in zip(x, y)],  # noqa: B905
@@ -120,7 +120,7 @@ _ROWS: Final[Mapping[int, Callable[..., list[dict[str, Any]]]]] = {
 
 
 def _is_silent(call: ToolCall, field: str) -> bool:
-    """Whether a key that is not there may be one that was not recorded."""
+    """Whether a key that is missing in this field may just not have been recorded."""
     value = getattr(call, field)
     return value is UNRECORDED or type(value) is Unnamed
 
@@ -146,12 +146,12 @@ def _starts(run: Trajectory) -> list[Any]:
 
 
 def _known(value: Any) -> Any:
-    """Neither "" nor None: these stand for what is not known."""
+    """Return the value, or `UNRECORDED` for "" and None, which stand for an unknown value."""
     return value if value not in ("", None) else UNRECORDED
 
 
 def _opened(value: Any) -> Any:
-    """JSON text of an object or a list as what it spells; any other text stays a text."""
+    """Decode a JSON text of an object or a list; return any other value as it is."""
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return value
     spelt = decode_json(value)
@@ -172,7 +172,7 @@ _FACTS: Final[Mapping[str, Any]] = {
 }
 _ANYTHING: Final = frozenset({"arguments", "result", "error", "agent"})  # the other columns are times, and names
 _ARGUMENTS, _RESULT = attrgetter("arguments"), attrgetter("result")
-# A column at a time, each in one go: this is done for all calls of every run.
+# Values are extracted column by column, in list comprehensions, since this is done for all calls of every run.
 _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "name": lambda run: [call.name for call in run.calls],
     "arguments": lambda run: [_opened(each) if type(each) is str else each for each in map(_ARGUMENTS, run.calls)],
@@ -185,15 +185,15 @@ _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
 
 
 def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> dict[str, Any]:
-    """The values as CEL takes them: plain lists and mappings of texts, numbers of 64 bits.
+    """Return the values in the types that CEL accepts: lists and dicts of valid Unicode texts, and numbers of 64 bits.
 
     Args:
         values: variables by name.
         contents: the recorded values among them, of any size and kind.
-        gathers: whether lists are built from them.
+        gathers: whether an expression builds lists from them.
 
     Raises:
-        NoScore: they are too many, too long, too deep, or lists are too long to build lists from.
+        NoScore: there are too many values, texts are too long or nesting is too deep, or, with `gathers`, a list is too long.
     """
     level = contents
     room, characters, clean = MOST_VALUES - len(level), MOST_CHARACTERS, True
@@ -210,7 +210,7 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
 
 
 def is_fitting(value: Any, *, gathers: bool) -> bool:
-    """The same for one value that an expression hands over, which is charged for it."""
+    """Whether `fitting` accepts a value that an expression passes to Python; its size is charged to the evaluation."""
     spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
     try:
         return bool(fitting({"": value}, [value], gathers=gathers))
@@ -219,9 +219,9 @@ def is_fitting(value: Any, *, gathers: bool) -> bool:
 
 
 def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]:
-    """The characters on a level of nesting, what is below it, and whether all of it is as CEL takes it."""
+    """Return the characters on a level of nesting, the values below it, and whether CEL accepts all of it unchanged."""
     characters, below, clean = 0, list[Any](), True
-    for each in level:  # the commonest first: all values of every run come by here
+    for each in level:  # the most frequent types first, since this is done for all values of every run
         kind = type(each)
         if kind is str:
             characters += len(each)
@@ -252,7 +252,7 @@ def _keys_of(each: dict[Any, Any]) -> str:
 
 
 def _refuse_long(items: Sequence[Any]) -> None:
-    """Lists that are built from a list cost the square of its length."""
+    """Raise `NoScore` for a long list: building a list from it takes time in the square of its length."""
     if len(items) > MOST_GATHERED:
         raise NoScore(too_large(f"a list of {len(items)} items"))
 
@@ -261,7 +261,7 @@ _BEYOND: Final = 2**63
 
 
 def is_unicode(text: str) -> bool:
-    """Not so if there is half of a surrogate pair in it."""
+    """Whether the text has no unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -289,14 +289,14 @@ def _as_double(value: int) -> float:
 
 
 def plain_value(found: Any, *, heavy: bool) -> Any:
-    """The value in plain Python types.
+    """Convert a value of the library to plain Python types.
 
     Args:
-        found: a value of the library.
-        heavy: whether it may take much more in Python, so that it must be converted piece by piece.
+        found: the value.
+        heavy: whether it may be much larger in Python, so that it must be converted part by part, with limits.
 
     Raises:
-        NoScore: it is too large, too many or too deep.
+        NoScore: a heavy value exceeds the limits.
     """
     return _ValueConverter().of(found, 0) if heavy else found.plain_value()
 

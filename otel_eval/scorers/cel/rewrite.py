@@ -1,10 +1,10 @@
 """Rewrite a checked expression so that its evaluation is bounded: loop invariants are hoisted, and memory is charged.
 
-An invariant is evaluated where it is first used, and once: what the loop would not have evaluated, as for an empty list or
-behind `&&`, is not evaluated either. Around everything that takes memory, calls of the functions of `functions` are added,
-which raise an error before a text or a list is made that exceeds what is left; as `||` and `exists` go on after an error,
-everything that is evaluated later checks again. How large a value can be is estimated before evaluation: values share their
-parts in the evaluator and share nothing in Python.
+An invariant is evaluated once, at its first use: what the loop would not have evaluated, as for an empty list or behind `&&`, is
+not evaluated either. Around everything that takes memory, calls of functions of `vocabulary` are added, which raise an error
+before a text or a list is made that exceeds the memory that is left. As `||` and `exists` continue after an error, everything
+that is evaluated later checks again. Whether a value may be larger in Python than in the evaluator is decided before evaluation
+(`is_light`): values share their parts in the evaluator, but not in Python.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from otel_eval.scorers.cel.tree import (
 )
 from otel_eval.scorers.cel.vocabulary import list_size, map_size
 
-_COSTLY: Final = frozenset({"call", "list", "struct", "comprehension"})  # the others cost as much as a variable
+_COSTLY: Final = frozenset({"call", "list", "struct", "comprehension"})  # to hoist; others cost no more than a variable
 
-_LONG: Final = 4096  # bytes of a text, from which on the time to search it is more than that of a call of Python
-_MOST: Final = 12  # of a loop: each stands within another, and the depth of what the evaluator reads is limited
+_LONG: Final = 4096  # bytes of a text above which a search takes longer than a call of Python
+_MOST: Final = 12  # hoisted expressions of a loop: each nests within another, and the evaluator limits depth
 
 
 def hoisted(root: Expr) -> Expr:
-    """The expression with every loop-invariant expression before the outermost loop that it does not depend on."""
+    """Return the expression with each loop-invariant part moved before the outermost loop that it does not depend on."""
     return _Hoisting().of(without_lazy(root))
 
 
@@ -60,7 +60,7 @@ class _Hoisting:
         return made
 
     def _without_invariants(self, node: Expr, bound: frozenset[str], found: dict[str, Expr]) -> Expr:
-        """The node with variables in place of its largest parts in which none of `bound` is free; these go to `found`."""
+        """Replace the largest parts in which no variable of `bound` is free by new variables, and add these parts to `found`."""
         if len(found) < _MOST and node.kind in _COSTLY and node.parts and bound.isdisjoint(_free(node)):
             name = f"@invariant{next(self._numbers)}"
             found[name] = node
@@ -73,7 +73,7 @@ class _Hoisting:
         return made
 
     def _searched(self, node: Expr, found: dict[str, Expr]) -> Expr:
-        """A long text in which the loop searches for different things is handed to Python once, which searches faster."""
+        """Pass a long text that the loop searches repeatedly to Python once, where searching is faster."""
         text, sought = node.parts
         name = f"@searched{next(self._numbers)}"
         is_long = call("_>_", call("size", call("bytes", text)), constant(_LONG))
@@ -82,7 +82,7 @@ class _Hoisting:
 
 
 def _free(node: Expr) -> frozenset[str]:
-    """The variables that the node does not bind itself."""
+    """Return the free variables of the node."""
     if node.kind == "ident":
         return frozenset({node.name})
     if node.kind != "comprehension":
@@ -91,14 +91,14 @@ def _free(node: Expr) -> frozenset[str]:
     return over | start | (frozenset[str]().union(*inner) - node.binds)
 
 
-# How types begin, as messages.
+# Prefixes of serialized types.
 TEXT, BYTES, LIST, MAP = b"\x18\x05", b"\x18\x06", b"\x32", b"\x3a"
 NUMBERS: Final = (b"\x18\x01", b"\x18\x02", b"\x18\x03", b"\x18\x04", b"\x28", b"\x20", b"\x10")  # bool, int, …, times, null
 _SCALARS: Final = (TEXT, BYTES, *NUMBERS)
 
 
 def is_light(node: Expr) -> bool:
-    """Whether the value of a node outside of loops has no part more than once: in Python, too, it is no larger than the run."""
+    """Whether a node outside of loops has a value without repeated parts, so that it is no larger than the run in Python, too."""
     if node.kind == "ident":
         return not node.name.startswith("@")
     if node.kind == "const" or node.type.startswith(_SCALARS) or node.name == "split":
@@ -117,24 +117,24 @@ def is_light(node: Expr) -> bool:
 
 
 def _is_part(node: Expr, items: frozenset[str]) -> bool:
-    """Whether it is another part of each item, or a text of its length: all of these together are as heavy as the items."""
+    """Whether the node is a distinct part of each item, or a text no longer than it: together these are as large as the items."""
     while node.kind == "select" or (node.kind == "call" and node.name in ("_[_]", "trim", "lowerAscii")):
         node = node.parts[0]
     return node.kind == "ident" and node.name in items
 
 
-_ACCUMULATED: Final = "@result"  # of `filter` and `map`, as the compiler names it
+_ACCUMULATED: Final = "@result"  # the compiler's name for the accumulator of `filter` and `map`
 _IN_PYTHON: Final = frozenset({"split", "replace", "trim", "lowerAscii", "join", "fits", "@hold", "@find"})
 _OPEN: Final = call("@spend", constant(0))
 
-_CHEAP: Final = frozenset({"ident", "const", "select"})  # to evaluate them twice costs less than to remember them
-# What a regular expression costs beside memory, so that an evaluation takes some five seconds at most.
-_PATTERN: Final = 32  # times its length
-_MATCHED: Final = 4  # times less than the length of the text
+_CHEAP: Final = frozenset({"ident", "const", "select"})  # evaluating them twice costs less than binding them
+# Charges for the time of regular expressions, chosen so that an evaluation takes about five seconds at most.
+_PATTERN: Final = 32  # bytes charged for each byte of the pattern
+_MATCHED: Final = 4  # bytes of text for which one byte is charged
 
 
 def charged(root: Expr) -> Expr:
-    """The expression with its charges; the same where it takes no memory."""
+    """Return the expression with memory charges added; unchanged if it takes no memory."""
     return _Charging().of(root, repeated=False)
 
 
@@ -143,7 +143,7 @@ class _Charging:
         self._numbers = count()
 
     def of(self, node: Expr, *, repeated: bool) -> Expr:
-        """The node; `repeated` if it is within a loop."""
+        """Return the node with charges; `repeated` is whether it is within a loop."""
         if node.kind == "comprehension":
             return self._comprehension(node, repeated=repeated)
         if _accumulates(node):
@@ -165,17 +165,17 @@ class _Charging:
             return self._matches(node)
         if node.name == "join" and (repeated or not is_light(parts[0])):
             return self._join(node)
-        already = any(part.name in _IN_PYTHON or _is_sum(part) for part in parts)  # then nothing is handed over
+        already = any(part.name in _IN_PYTHON or _is_sum(part) for part in parts)  # then the check of that part comes first
         return guarded(_OPEN, node) if node.name in _IN_PYTHON and not already else node
 
     def _sum(self, node: Expr, summands: list[Expr]) -> Expr:
-        """The sum of its summands, once the size of all of them is known; there may be no more than a few nodes around each."""
+        """Guard a sum by the size of all its summands. Few nodes may be added per summand, since depth is limited."""
         if any(part.kind not in _CHEAP for part in summands):
             return self._evaluated(summands, lambda known: guarded(_sum_check(known), _replaced(node, iter(known))))
         return guarded(_sum_check(summands), node)
 
     def _matches(self, node: Expr) -> Expr:
-        """A pattern that is not written out is compiled each time and, in a loop, looked for in the same text again."""
+        """Charge for a pattern that is not constant: it is compiled each time and, in a loop, matched with a text repeatedly."""
 
         def within(known: list[Expr]) -> Expr:
             size = call("_+_", call("_*_", _size(known[1]), constant(_PATTERN)), call("_/_", _size(known[0]), constant(_MATCHED)))
@@ -184,7 +184,7 @@ class _Charging:
         return self._evaluated([*node.parts], within)
 
     def _evaluated(self, values: list[Expr], within: Callable[[list[Expr]], Expr]) -> Expr:
-        """What is made of values that are evaluated once, in their order, so that of several errors the first is raised."""
+        """Return `within`, given values that are evaluated once and in order, so that of several errors the first is raised."""
         variable = ident(self._name())
         used = [part for part in values if part.kind != "const"]
         if len(used) == 1:
@@ -196,7 +196,7 @@ class _Charging:
         return bind(variable.name, value, within([part if part.kind == "const" else next(rest) for part in values]))
 
     def _join(self, node: Expr) -> Expr:
-        """It is handed to Python only where all parts together are no longer than a text may be."""
+        """Guard `join`: the list is passed to Python only if its parts together do not exceed the limit for a text."""
         parts, separator = node.parts
         name, item, total = self._name(), self._name(), self._name()
         size = fold(item, total, ident(name), call("_+_", ident(total), _text_size(ident(item))))
@@ -222,12 +222,12 @@ class _Charging:
 
 
 def _accumulates(node: Expr) -> bool:
-    """Whether it is the step of `filter` or `map`, or counts for `exists_one`."""
+    """Whether the node is the step of `filter` or `map`, or the counter of `exists_one`."""
     return node.kind == "call" and node.name == "_+_" and node.parts[0].kind == "ident" and node.parts[0].name == _ACCUMULATED
 
 
 def _is_sum(node: Expr) -> bool:
-    """Whether it makes a text or a list, or may."""
+    """Whether the node is a `+` that makes, or may make, a text or a list."""
     return node.kind == "call" and node.name == "_+_" and not node.type.startswith(NUMBERS) and not _accumulates(node)
 
 
@@ -236,20 +236,20 @@ def _summands(node: Expr) -> list[Expr]:
 
 
 def _replaced(node: Expr, summands: Iterator[Expr]) -> Expr:
-    """The sum with its summands replaced, in order."""
+    """Return the sum with its summands replaced, in order."""
     if not _is_sum(node):
         return next(summands)
     return replace(node, parts=tuple(_replaced(part, summands) for part in node.parts))
 
 
 def _sum_check(summands: list[Expr]) -> Expr:
-    """A check of `+` over these summands: each sign makes a value that is at most as long as all of them together."""
+    """Return a check for a sum: each `+` makes a value that is at most as long as all summands together."""
     total = reduce(partial(call, "_+_"), map(_size, summands))
     return call("@sum", total, constant(len(summands) - 1))
 
 
 def _size(node: Expr) -> Expr:
-    """An expression for the bytes that the value takes when it is copied; 0 for numbers."""
+    """Return an expression for the bytes that a copy of the value takes; 0 for numbers."""
     if node.kind == "const":
         return constant(len(node.rest[0]))
     if node.type.startswith(NUMBERS):
@@ -270,7 +270,7 @@ def _text_size(text: Expr) -> Expr:
 
 
 def _gather(value: Expr) -> Expr:
-    """The check of that from which a list is built."""
+    """Return a check of the list or map from which a list is built."""
     check = call("@gather", call("size", value))
     if value.type.startswith((LIST, MAP)):
         return check

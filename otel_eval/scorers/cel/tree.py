@@ -1,6 +1,6 @@
-"""The syntax tree of a checked expression, read from the compiler's serialized form and written back to it.
+"""Decode the syntax tree of a checked expression from the compiler's serialized form, and encode it again.
 
-Names of nodes that are added begin with `@`, which no written name does. Source: CEL's `syntax.proto` and `checked.proto`
+Names in added nodes begin with `@`, which no name in a source text does. Source: CEL's `syntax.proto` and `checked.proto`
 (https://github.com/google/cel-spec, v0.24).
 """
 
@@ -14,16 +14,16 @@ from typing import Final
 from otel_eval.wire import WireField, fields, read_varint, sized, varint
 
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
-"""The type map(string, dyn), as a message: that of `run` and of each call."""
+"""The serialized type map(string, dyn), which `run` and each call have."""
 
 _KINDS: Final = {3: "const", 4: "ident", 5: "select", 6: "call", 7: "list", 8: "struct", 9: "comprehension"}
 _NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 _ID: Final = 2  # of an expression
 _STRING: Final = 6  # of a constant
-# Types as messages: none, dyn, null; and the primitive ones: bool, int64, double, string.
+# Serialized types: none, dyn, null, and the primitive types bool, int64, double, string.
 _PLAIN: Final = (b"", b"\x0a\x00", b"\x10\x00", b"\x18\x01", b"\x18\x02", b"\x18\x04", b"\x18\x05")
 _LIST, _MAP, _TEXT = 6, 7, b"\x18\x05"
-# Which fields of each kind hold its name and its parts.
+# The field numbers of the name and of the parts of each kind.
 _NAME: Final = {"ident": 1, "select": 2, "call": 2, "struct": 1}
 _PARTS: Final[dict[str, tuple[int, ...]]] = {"select": (1,), "call": (1, 3), "list": (1,), "comprehension": (2, 4, 5, 6, 7)}
 _ENTRY: Final = 2  # of a struct
@@ -35,18 +35,18 @@ _CHECKED: Final = 4  # of a checked expression: the expression
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """An expression within an expression.
+    """A node of the syntax tree.
 
     Attributes:
         kind: one of const, ident, select, call, list, struct, comprehension.
-        name: of the variable, field, function or message; the text of a constant that is a text; else "".
-        parts: the expressions it is made of, in order: operand or target first. A comprehension's are its range, and
-            the start, condition, step and result of what it accumulates.
-        type: its type as a message, b"" if it has none.
+        name: the name of the variable, field, function or message; the text of a string constant; otherwise "".
+        parts: the subexpressions in order, operand or target first. Those of a comprehension are its range, and the initial
+            value, condition, step and result of its accumulator.
+        type: its serialized type, b"" if it has none.
         binds: the variables that a comprehension binds.
-        id: under which the compiler keeps its type and what its name refers to; 0 for a node that was added later.
-        places: for each part, the index in `rest` and the number of the field that it stands in.
-        rest: the serialized fields that are no parts: of each entry of a struct, of any other kind as a whole.
+        id: the key of its type and reference in the compiler's tables; 0 for an added node.
+        places: for each part, its index in `rest` and its field number.
+        rest: the serialized fields other than parts: one item for each entry of a struct, one item for any other kind.
     """
 
     kind: str
@@ -60,10 +60,10 @@ class Expr:
 
 
 def parse(serialized: bytes) -> Expr:
-    """The root of a serialized `CheckedExpr`, which may be wrapped in an `Any`.
+    """Decode a serialized `CheckedExpr`, which may be wrapped in an `Any`, and return its root.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a `CheckedExpr`.
     """
     checked = _unwrapped(serialized)
     types = {_number(entry, 1): _content(entry, 2) for entry in _contents(checked, 3)}
@@ -71,9 +71,9 @@ def parse(serialized: bytes) -> Expr:
 
 
 def rewritten(serialized: bytes, root: Expr) -> bytes:
-    """The serialized `CheckedExpr` with another root, wrapped in an `Any`.
+    """Return the serialized `CheckedExpr` with a different root, wrapped in an `Any`.
 
-    Its new nodes have neither types nor references: the evaluator finds what they name by the name.
+    Added nodes have neither types nor references: the evaluator resolves them by name.
     """
     fresh = count(max(node.id for node in nodes(root)) + 1)
     checked = _without(_unwrapped(serialized), (_CHECKED,)) + sized(_CHECKED, _encoded(root, fresh))
@@ -81,14 +81,14 @@ def rewritten(serialized: bytes, root: Expr) -> bytes:
 
 
 def nodes(root: Expr) -> Iterator[Expr]:
-    """The node and all below it."""
+    """Yield the node and all its descendants."""
     yield root
     for part in root.parts:
         yield from nodes(part)
 
 
 def is_plain(root: Expr) -> bool:
-    """Whether what it gives is the same after it was a value of Python: nothing unsigned, no time, no bytes, no key but texts."""
+    """Whether the value is unchanged by conversion to Python and back: no unsigned numbers, times or bytes, only string keys."""
     return _is_plain_type(root.type) and all(is_plain(part) for part in root.parts)
 
 
@@ -97,13 +97,13 @@ def _is_plain_type(of: bytes) -> bool:
         return True
     kind, content = next((each.number, _cut(of, each)) for each in _fields(of))
     if kind == _MAP and _content(content, 1) != _TEXT:
-        return False  # in Python, 1 and true are one key
+        return False  # in Python, 1 and true are the same key
     return kind in (_LIST, _MAP) and _is_plain_type(_content(content, 2 if kind == _MAP else 1))
 
 
 def _unwrapped(serialized: bytes) -> bytes:
     is_any = any(each.number == 1 for each in islice(_fields(serialized), 1))
-    return _content(serialized, 2) if is_any else serialized  # an Any begins with its type_url
+    return _content(serialized, 2) if is_any else serialized  # an `Any` begins with its type_url, field 1
 
 
 def _node(raw: bytes, types: dict[int, bytes]) -> Expr:
@@ -168,7 +168,7 @@ def _text(message: bytes, wanted: int) -> str:
     return _content(message, wanted).decode("utf-8", "replace")
 
 
-# The item of a comprehension over nothing. The evaluator recognises `cel.bind` by the first and evaluates its value late.
+# Item variables of comprehensions over an empty list. The evaluator recognises `cel.bind` by the first and binds lazily.
 _LAZY, _NOTHING = "#unused", "@nothing"
 _BOOL, _INT, _STRING_NODES, _BYTES = 2, 3, 6, 7  # of a constant
 TRUE: Final = Expr("const", rest=(varint(_BOOL << 3) + b"\x01",))
@@ -182,58 +182,58 @@ _EMPTY: Final[dict[str, Expr]] = {
 
 
 def constant(number: int) -> Expr:
-    """A whole number of at least 0."""
+    """Return a constant for an integer of at least 0."""
     return Expr("const", rest=(varint(_INT << 3) + varint(number),))
 
 
 def ident(name: str, of: bytes = b"") -> Expr:
-    """A variable."""
+    """Return a reference to a variable."""
     return Expr("ident", name, type=of, rest=(sized(1, name.encode()),))
 
 
 def call(function: str, *arguments: Expr) -> Expr:
-    """A call of a function that is no member."""
+    """Return a call of a function that is not a member function."""
     return Expr("call", function, arguments, places=((0, 3),) * len(arguments), rest=(sized(2, function.encode()),))
 
 
 def list_of(items: list[Expr]) -> Expr:
-    """A list."""
+    """Return a list literal."""
     return Expr("list", parts=tuple(items), places=((0, 1),) * len(items))
 
 
 def either(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
-    """`condition ? then : otherwise`."""
+    """Return `condition ? then : otherwise`."""
     return call("_?_:_", condition, then, otherwise)
 
 
 def guarded(check: Expr, node: Expr) -> Expr:
-    """The node, where a check that is true or an error is no error. The check comes first."""
+    """Return the node, evaluated after a check, which must be true; an error of the check becomes the node's error."""
     return either(check, node, _FALSE)
 
 
 def kind_of(node: Expr, kind: str) -> Expr:
-    """Whether the node is a `string`, `bytes`, `list` or `map`. By an example: a variable may have the name of a type."""
+    """Return a test for a `string`, `bytes`, `list` or `map`. It compares with a literal, as a variable may shadow a type."""
     return call("_==_", call("type", node), call("type", _EMPTY[kind]))
 
 
 def bind(name: str, value: Expr, within: Expr) -> Expr:
-    """The value is evaluated, and then what is made of it under its name; an error is a value, which may not matter."""
+    """Bind a name to a value, eagerly, within an expression; an error is bound like a value and matters only if used."""
     return _comprehension(_NOTHING, name, Expr("list"), value, _FALSE, ident(name), within)
 
 
 def lazily(name: str, value: Expr, within: Expr) -> Expr:
-    """The same, but the value is evaluated where and when it is first asked for, and once."""
+    """Bind a name to a value lazily: it is evaluated at its first use, and only once."""
     made = _comprehension(_LAZY, name, Expr("list"), value, _FALSE, ident(name), within)
     return guarded(_CLEARED, made)
 
 
 def is_bind(node: Expr) -> bool:
-    """Whether the node is `bind`, `lazily` or `cel.bind`: all are comprehensions over nothing."""
+    """Whether the node is made by `bind`, `lazily` or `cel.bind`: all are comprehensions over an empty list."""
     return node.kind == "comprehension" and not node.binds.isdisjoint((_NOTHING, _LAZY))
 
 
 def without_lazy(root: Expr) -> Expr:
-    """The expression with `bind` for each `cel.bind`."""
+    """Return the expression with each `cel.bind` replaced by `bind`."""
     made = replace(root, parts=tuple(map(without_lazy, root.parts)))
     if not (root.kind == "comprehension" and _LAZY in root.binds):
         return made
@@ -242,7 +242,7 @@ def without_lazy(root: Expr) -> Expr:
 
 
 def fold(item: str, total: str, over: Expr, step: Expr) -> Expr:
-    """What `step`, a whole number made from `total` and `item`, comes to after all items of a list."""
+    """Return a fold over a list: `total` starts at 0 and is replaced by `step`, an integer, for each `item`."""
     return _comprehension(item, total, over, constant(0), TRUE, step, ident(total))
 
 
@@ -252,6 +252,6 @@ def _comprehension(item: str, accumulated: str, *parts: Expr) -> Expr:
     return Expr("comprehension", parts=parts, binds=frozenset({item, accumulated}), places=places, rest=(names,))
 
 
-# A comprehension that ends early, as `exists` does, leaves its item where cel-expr-python 0.1.3 looks whether a late value
-# at the same depth was evaluated already, and takes the item for the value. One that ends by itself clears the place.
+# A comprehension that ends early, as `exists` does, leaves its item in the slot where cel-expr-python 0.1.3 looks up whether a
+# lazy value at the same depth was evaluated, so that the item is used as the value. One that ends normally clears the slot.
 _CLEARED: Final = _comprehension(_NOTHING, "@cleared", Expr("list"), TRUE, TRUE, ident("@cleared"), ident("@cleared"))

@@ -1,8 +1,8 @@
-"""What an expression may use: the fields of the run and of its calls, and functions, with the memory that these may take.
+"""The fields of the run and of its calls that expressions may use, and functions that limit their own memory.
 
-The evaluator frees no text and no list before the evaluation ends, so that every function charges what it makes. Sizes are in
-bytes and were measured with cel-expr-python 0.1.3: a text takes its length in UTF-8 wherever a function makes it, and again
-where it is passed to or from a function written in Python. The functions over texts are those of CEL's strings extension
+The evaluator frees no text or list before an evaluation ends, so every function charges what it creates to a budget. Sizes are in
+bytes and were measured with cel-expr-python 0.1.3: a text takes its length in UTF-8 when a function creates it, and again when it
+is passed to or from a function written in Python. The functions over texts are those of CEL's strings extension
 (https://pkg.go.dev/github.com/google/cel-go/ext#Strings), whose own implementation sets no limit.
 """
 
@@ -38,13 +38,13 @@ _BY_KEY: Final = frozenset({"_[_]", "@in"})
 
 @dataclass(frozen=True, slots=True)
 class FieldsRead:
-    """What is looked at.
+    """The variables and fields that an expression reads.
 
     Attributes:
         names: the variables: `run`, `calls`, `reference`, labels.
         run, calls: the fields of the run and of calls.
-        attributes: those under `run.attributes`.
-        gathers: whether it builds lists, which costs the square of their length.
+        attributes: the keys of `run.attributes`.
+        gathers: whether it builds lists, which takes time in the square of their length.
     """
 
     names: frozenset[str] = frozenset()
@@ -58,16 +58,16 @@ class FieldsRead:
 
     @property
     def needs(self) -> frozenset[str]:
-        """In the words of a scorer's `needs`."""
+        """The fields as items of a scorer's `needs`."""
         looked_at = {f"run.{name}" for name in self.run} | {f"calls.{name}" for name in self.calls}
         return frozenset(_NEEDED[name] for name in looked_at if name in _NEEDED)
 
 
 def read(root: Expr) -> FieldsRead:
-    """What the expression looks at.
+    """Return what the expression reads.
 
     Raises:
-        ConfigError: it looks at a field that there is not, or at the run as a whole.
+        ConfigError: it reads an unknown field, reads the run as a whole, or compares whole calls.
     """
     facts = dict.fromkeys([*(_WHOLE_CALL if RECORD in root.type and root.kind != "struct" else ()), *_seen(root, frozenset())])
     problems = [what for kind, what in facts if kind == "problem"]
@@ -81,11 +81,11 @@ def read(root: Expr) -> FieldsRead:
 
 _Fact = tuple[str, str]
 _GATHERS: Final[_Fact] = ("gathers", "")
-_WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]  # where a call is looked at, not a field of it
+_WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]  # the fields of a call that is used as a whole
 
 
 def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
-    """What the node and all below it look at, and problems; `bound` are the variables of comprehensions around it."""
+    """Yield what the node and its descendants read, and problems; `bound` are the variables of enclosing comprehensions."""
     looked_at, ends_here = _looked_at(node, bound)
     yield from looked_at
     if ends_here:
@@ -103,11 +103,11 @@ def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
     if node.kind == "comprehension" and node.parts[1].kind == "list":
         yield _GATHERS
     for at, part in enumerate(node.parts):
-        yield from _seen(part, bound | node.binds if at else bound)  # the range is outside
+        yield from _seen(part, bound | node.binds if at else bound)  # the range is outside of the scope of these variables
 
 
 def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
-    """The field that the node looks at, and whether there is nothing further to be seen."""
+    """Return the field that the node reads, and whether its parts need no further inspection."""
     operand, field = _field(node) or (node, "")
     if operand is node:
         return [], False
@@ -129,7 +129,7 @@ def _noted(kind: str, owner: str, field: str, known: tuple[str, ...]) -> list[_F
 
 
 def _field(node: Expr) -> tuple[Expr, str] | None:
-    """Of `x.field`, `x["field"]`, `has(x.field)` and `"field" in x`: x and the field."""
+    """Return x and the field for `x.field`, `x["field"]`, `has(x.field)` and `"field" in x`; None for any other node."""
     if node.kind == "select":
         return node.parts[0], node.name
     if node.kind != "call" or len(node.parts) != 2 or node.name not in _BY_KEY:
@@ -143,7 +143,7 @@ def _is_run(node: Expr, bound: frozenset[str]) -> bool:
 
 
 def _is_dotted(node: Expr, bound: frozenset[str]) -> bool:
-    """Whether it is `run.attributes.user.tier`, which looks for an attribute `user`."""
+    """Whether the node is like `run.attributes.user.tier`, which reads `tier` of an attribute `user`."""
     if node.kind != "select" or node.parts[0].kind != "select":
         return False
     owner = _field(node.parts[0].parts[0])
@@ -151,7 +151,7 @@ def _is_dotted(node: Expr, bound: frozenset[str]) -> bool:
 
 
 def _compares(node: Expr) -> bool:
-    """Whether it compares calls; to ask for a key in one is no comparison."""
+    """Whether the node compares whole calls; testing for a key in a call is no comparison."""
     if node.kind != "call" or node.name not in _COMPARES or len(node.parts) != 2:
         return False
     one, other = (part.type for part in node.parts)
@@ -159,33 +159,33 @@ def _compares(node: Expr) -> bool:
 
 
 def _takes(node: Expr, part: Expr) -> bool:
-    """Whether the node takes the part, which holds calls, as a value."""
+    """Whether the node uses a part that contains calls as a value."""
     if node.kind == "call":
         return node.name in _BY_KEY and part.type == RECORD and _field(node) is None
     return node.kind in ("list", "struct") and not _is_step(node)
 
 
 def _is_step(node: Expr) -> bool:
-    """Whether it may be the list of one that `filter` and `map` add to what they gather."""
+    """Whether the node may be the list of one item that `filter` and `map` append in each step."""
     return node.kind == "list" and len(node.parts) == 1 and node.parts[0].kind == "ident"
 
 
 BUDGET: Final = 64 * 2**20
-MOST_SEARCHED: Final = 5 * 2**28  # characters of texts that are searched for different things: some four seconds at worst
+MOST_SEARCHED: Final = 5 * 2**28  # characters that repeated searches may read: about four seconds at worst
 MOST_TEXT: Final = 4 * 2**20
 MOST_GATHERED: Final = 1000  # parts of a text, and items of a list that an expression builds lists from
 TOO_LARGE: Final = "too large"
 
 _LIST, _ITEM, _GATHERED = 80, 34, 16
 _MAP, _ENTRY = 200, 160
-_PASSED_ITEM: Final = 112  # of a list that is handed to or from Python
+_PASSED_ITEM: Final = 112  # for each item of a list that is passed to or from Python
 
 
 class Memory:
-    """What is left for an evaluation, and the texts that it searches.
+    """The memory budget of an evaluation, and the texts that it searches.
 
     Args:
-        before: of an evaluation whose searches count here as well.
+        before: the memory of an earlier evaluation, with which the count of searched characters is shared.
     """
 
     __slots__ = ("left", "searched", "texts")
@@ -196,7 +196,7 @@ class Memory:
         self.texts: list[str] = []
 
     def use(self) -> None:
-        """From now on, what is evaluated in this context is charged here."""
+        """Charge evaluations in this context to this budget from now on."""
         _MEMORY.set(self)
 
 
@@ -204,10 +204,10 @@ _MEMORY: Final[ContextVar[Memory]] = ContextVar("memory")
 
 
 def spend(size: int) -> bool:
-    """Charge so many bytes; true.
+    """Charge `size` bytes and return true.
 
     Raises:
-        ValueError: that is more than is left, now or before. What is not charged must then not be made.
+        ValueError: the budget is exceeded, now or by an earlier charge. The value must then not be created.
     """
     memory = _MEMORY.get()
     memory.left -= size
@@ -217,27 +217,27 @@ def spend(size: int) -> bool:
 
 
 def text_size(*texts: str) -> int:
-    """The bytes of texts."""
+    """Return the bytes of texts in UTF-8."""
     return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
 
 
 def list_size(items: int) -> int:
-    """The bytes of a list, without what is in it."""
+    """Return the bytes of a list, without its items."""
     return _LIST + _ITEM * items
 
 
 def map_size(entries: int) -> int:
-    """The bytes of a map, without what is in it."""
+    """Return the bytes of a map, without its keys and values."""
     return _MAP + _ENTRY * entries
 
 
 def passed_size(texts: list[str]) -> int:
-    """The bytes of a list of texts that is handed to or from Python."""
+    """Return the bytes of a list of texts that is passed to or from Python."""
     return text_size(*texts) + _PASSED_ITEM * len(texts)
 
 
 def _sum(size: int, signs: int) -> bool:
-    """Before texts or lists of so many bytes in all are put together by so many signs."""
+    """Check and charge a sum of `size` bytes with `signs` operators `+`, before it is evaluated."""
     return _fits(size) and spend(size * signs)
 
 
@@ -248,19 +248,19 @@ def _fits(size: int) -> bool:
 
 
 def _gather(items: int) -> bool:
-    """Before a list is built from one of so many items: the time it takes grows with the square of their number."""
+    """Check a list of `items` items from which a list is to be built, which takes time in the square of their number."""
     if items > MOST_GATHERED:
         raise ValueError(f"{TOO_LARGE}: a list of {items} items")
     return spend(0)
 
 
 def _gathered(items: int) -> bool:
-    """After a list of so many items was built, one by one; each time, all those before were copied."""
+    """Charge for a list of `items` items that was built item by item; each step copied all items before."""
     return spend(_LIST + _GATHERED * items * (items + 1))
 
 
 def _hold(text: str) -> int:
-    """A number from 1 under which `_find` knows a text."""
+    """Keep a text for `_find` and return its number, from 1."""
     spend(2 * text_size(text))
     texts = _MEMORY.get().texts
     texts.append(text)
@@ -268,14 +268,14 @@ def _hold(text: str) -> int:
 
 
 def _find(number: int, sought: str) -> bool:
-    """Whether something is in a text. Python takes about half the time of the evaluator where much of it is nearly found."""
+    """Whether `sought` is in a kept text. Python takes about half the time of the evaluator if there are many near matches."""
     memory = _MEMORY.get()
     text = memory.texts[number - 1]
     memory.searched[0] += len(text)
     if memory.searched[0] > MOST_SEARCHED:
         raise ValueError(f"{TOO_LARGE}: more than {MOST_SEARCHED} characters to search")
     spend(text_size(sought))
-    return sought[:1] in text and sought in text  # one character is found many times faster
+    return sought[:1] in text and sought in text  # a search for one character is many times faster
 
 
 MOST_CHARACTERS: Final = 2**18
@@ -284,7 +284,7 @@ _LOWER: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators; the characters, if the separator is empty."""
+    """Return the parts between separators, or the characters if the separator is empty."""
     if (text.count(separator) + 1 if separator else len(text)) > MOST_GATHERED:
         raise ValueError(f"{TOO_LARGE}: a text of more than {MOST_GATHERED} parts")
     parts = text.split(separator) if separator else list(text)
@@ -314,13 +314,13 @@ def _lower(text: str) -> str:
 
 
 def _made(text: str, *taken: str) -> str:
-    """The text, charged together with those it was made from; a text from Python is copied twice."""
+    """Charge for a text and for those that it was made from, and return it; a text from Python is copied twice."""
     spend(2 * text_size(text) + text_size(*taken))
     return text
 
 
 def extensions(cel: Any) -> list[Any]:
-    """The functions for an environment of the module `cel`: those of expressions, and those that `charged` and `hoisted` add."""
+    """Return the functions for an environment of the module `cel`: those of expressions, and those that `rewrite` adds."""
     text, texts, number, truth = cel.Type.STRING, cel.Type.List(cel.Type.STRING), cel.Type.INT, cel.Type.BOOL
     members = [
         ("split", _split, texts, [text, text]),
@@ -342,7 +342,7 @@ def extensions(cel: Any) -> list[Any]:
 
 
 def extension(cel: Any, name: str, functions: list[tuple[str, Any, Any, list[Any]]], *, is_member: bool = False) -> Any:
-    """The functions, each with its name, what it is in Python, its type and those of its parameters."""
+    """Return an extension of functions, each given as its name, implementation, return type and parameter types."""
     overloads = [
         (called, cel.Overload(f"otel_eval_{called.removeprefix('@')}", returned, taken, is_member=is_member, impl=function))
         for called, function, returned, taken in functions

@@ -38,7 +38,7 @@ from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened, tool_names_of
 from otel_eval.scorers.values import Reference, reference, text_of
 
-_MOST_LISTED: Final = 30  # steps of a way
+_MOST_LISTED: Final = 30  # steps of a path in the explanation
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
 
 
@@ -102,7 +102,11 @@ class Dag(AskingScorer):
     asynchronous: bool = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
-        """Check what the root decides, and that there is what the nodes need."""
+        """Check roots, coverage, judge and reference, and compile the tree.
+
+        Raises:
+            ConfigError: with every problem.
+        """
         made = self.nodes
         problems = self._misplaced()
         if not problems:
@@ -116,11 +120,11 @@ class Dag(AskingScorer):
         self._set("compiled", compile_tree(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
         self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
-        waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
+        waits = bool(self.plan.judge_nodes) or any(getattr(each, "asynchronous", False) for each in self.scorers)
         self._set("asynchronous", waits)
 
     def _misplaced(self) -> list[str]:
-        """The roots are all the nodes that follow no other: what follows them is then reached, as there is no cycle."""
+        """Return problems of `root`, which must list exactly the nodes without predecessor; these reach all others."""
         made = self.nodes
         first = made.keys() - {each for node in made.values() for each in node.successors}
         wrong = [name for name in self.root if name not in first]
@@ -140,7 +144,7 @@ class Dag(AskingScorer):
         return problems
 
     def requires(self) -> Requirements:
-        """What nodes and further scorers look at; whether calls must be known depends on the way."""
+        """Return what nodes and further scorers read. Calls are not required, since that depends on the path."""
         shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.values() for part in node.reads)
         needs = self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
         further: list[frozenset[str]] = [getattr(each, "attribute_keys", frozenset()) for each in self.scorers]
@@ -148,20 +152,20 @@ class Dag(AskingScorer):
         return Requirements(needs=needs, attributes=attributes, calls=False, tools=tool_names_of(self.scorers))
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
-        """The instruction to a judge for a node; the data and the form of the answer are added to it."""
+        """Return the instruction to a judge for a node, without the data and the form of the answer, which are added to it."""
         return instruction_of(node)
 
     def drawing(self) -> str:
-        """The tree as a Mermaid flowchart."""
+        """Return the tree as a Mermaid flowchart."""
         return drawn(self.nodes)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """The outcome of one run in a tree without judges."""
+        """Return the outcome for one run, for a tree without judges."""
         found: Finding | Outcome = finished(self.opinion(trajectory))
         return found
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Walk the tree."""
+        """Walk the tree for one run and return the outcome."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
@@ -179,17 +183,17 @@ class Dag(AskingScorer):
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
-        explained = _way(self.plan.nodes, walked.path)
+        explained = _path_text(self.plan.nodes, walked.path)
         details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
         if isinstance(end, Verdict):
             if end.score is None:
-                return await _handed_on(end.scorer, trajectory, explained, details)
+                return await _scored_by(end.scorer, trajectory, explained, details)
             return Finding(end.score / 10, f"{explained} → {end.score:g} of 10", {**details, "score": end.score})
         return prefixed(end, "", {**details, **end.details})
 
 
-async def _handed_on(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
-    """The score of the scorer that the last verdict leads to."""
+async def _scored_by(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
+    """Return the score of the scorer that the last verdict leads to."""
     run = trajectory if is_own_scorer(further) else private_copy(trajectory)
     outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
@@ -205,7 +209,7 @@ def _detail(step: Step) -> dict[str, Any]:
     return {**found, "reason": step.reason} if step.reason else found
 
 
-def _way(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
+def _path_text(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
     explained = [
         f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].explained[verdict]
         for node, verdict, reason in path[:_MOST_LISTED]
@@ -215,14 +219,14 @@ def _way(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
 
 _SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}
 _LONGEST: Final = 80
-# All but words, "x.y", "x-y" and "x_y": some versions take "1. x", "- x" and "_x_" for Markdown.
+# All characters to escape. ".", "-" and "_" within a word are safe; some versions read "1. x", "- x" and "_x_" as Markdown.
 _READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
 
 
 def drawn(nodes: Mapping[str, Node]) -> str:
-    """The flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded; dotted arrows carry data.
+    """Return the flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded boxes; dotted arrows carry data.
 
-    The text is the same however the nodes are ordered.
+    The text does not depend on the order of the nodes.
     """
     ids = {name: f"n{at}" for at, name in enumerate(sorted(nodes))}
     lines = ["flowchart TD"]
@@ -235,8 +239,8 @@ def drawn(nodes: Mapping[str, Node]) -> str:
 
 def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     opening, closing = _SHAPES[node.kind]
-    asks = f"judge: {node.asks}" if node.program is None else node.program.source
-    yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(asks)}"{closing}'
+    content = f"judge: {node.asks}" if node.program is None else node.program.source
+    yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(content)}"{closing}'
 
 
 def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
@@ -256,5 +260,5 @@ def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One line, cut, with every character that Mermaid, Markdown or HTML would read as its number."""
+    """Return the text in one line, shortened, with the characters that Mermaid, Markdown or HTML interpret as numeric codes."""
     return _READ.sub(lambda found: f"#{ord(found[0])};", shortened(" ".join(text.split()), _LONGEST))

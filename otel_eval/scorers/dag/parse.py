@@ -1,4 +1,4 @@
-"""The nodes of a decision tree, and reading them from the mapping of a specification."""
+"""The nodes of a decision tree, and their parser, which reads the mapping of a specification."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from otel_eval.scorers.values import text_of
 _T = TypeVar("_T")
 
 PARTS: Final = ("input", "output", "calls", "reference")
-"""What a judge may be shown of a run."""
+"""The parts of a run that may be shown to a judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a decision may come to, and what follows: exactly one of a score, a node and a scorer.
+    """A possible result of a decision, and what follows: exactly one of a score, a node and a scorer.
 
     Attributes:
-        verdict: true or false of a binary decision, one of the texts of a choice.
+        verdict: true or false for a binary decision, one of the texts of a choice.
         score: 0 to 10.
-        then: the name of the node that goes on.
-        scorer: the scorer whose score it is.
+        then: the name of the next node.
+        scorer: the scorer that gives the score.
     """
 
     verdict: bool | str
@@ -47,13 +47,14 @@ class Node:
     Attributes:
         name: unique in its tree.
         kind: `task`, `binary` or `choice`.
-        cel: the source of the expression that decides, or None; `program` is the same once it is compiled.
-        asks: what a judge is asked, or None.
-        reads: what the judge is shown: some of `PARTS` and labels.
-        label: what the output of a task is called, or "".
-        children: of a task, the names of the nodes that read its output.
-        verdicts: of a decision; `by_verdict` finds one. `verdict_type` is what they are, so that 1 is not taken for true.
-        explained: the words of an explanation by verdict; by None for the output of a task.
+        cel: the source of the node's expression, or None; `program` is the compiled expression.
+        asks: the instructions or criteria for a judge, or None.
+        reads: what is shown to the judge: some of `PARTS`, and labels.
+        label: the name of a task's output in expressions, or "".
+        children: the names of the nodes that read a task's output.
+        verdicts: the verdicts of a decision; `by_verdict` maps their values to them. `verdict_type` is the type of these
+            values, so that 1 is not accepted as true.
+        explained: the text for the explanation, by verdict; by None for a task.
     """
 
     name: str
@@ -77,13 +78,13 @@ class Node:
 
     @property
     def successors(self) -> tuple[str, ...]:
-        """The nodes that it leads to, each once."""
+        """The names of the nodes that it leads to, each once."""
         led = [*self.children, *(verdict.then for verdict in self.verdicts if verdict.then is not None)]
         return tuple(dict.fromkeys(led))
 
     @property
     def named(self) -> frozenset[str]:
-        """What it looks at, by name: parts of a run, labels."""
+        """The names of what it reads: parts of a run, and labels."""
         return frozenset(self.reads) if self.program is None else self.program.reading.names
 
 
@@ -124,7 +125,7 @@ _WANTED: Final = {"binary": "one verdict true and one false", "choice": "one or 
 _LEAST: Final = {"binary": 2, "choice": 1}
 _MOST_NODES: Final = 200
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What expressions know already, the names of CEL's types, and its reserved words (language definition, "Syntax").
+# The variables of expressions, the names of CEL's types, and its reserved words (language definition, "Syntax").
 _RESERVED: Final = frozenset(
     {*PARTS, "run", "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"}
     | {"loop", "package", "namespace", "null", "return", "true", "var", "void", "while"}
@@ -134,20 +135,20 @@ _RESERVED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The names that nodes may lead to, and the verdicts that were written beside the nodes."""
+    """The names of all nodes, and the verdicts that were defined as nodes of their own, with their names."""
 
     names: tuple[Any, ...]
     verdicts: Mapping[str, Verdict]
     verdict_names: frozenset[str]
 
     def check(self, key: str, name: str) -> None:
-        """Refuse a name that no node has."""
+        """Raise `ConfigError` if no node has this name."""
         if name not in self.names:
             raise ConfigError(f"{key}: there is no node {redacted_repr(name)}; {did_you_mean(name, self.names)}")
 
 
 def parse_nodes(key: str, value: Any) -> dict[str, Node]:
-    """The nodes, each of which leads to nodes that there are.
+    """Parse the nodes and check that the nodes to which each leads exist.
 
     Raises:
         ConfigError: with every problem of every node.
@@ -200,7 +201,7 @@ def _node(known: _Known, key: str, name: str, given: Any) -> Node:
 
 
 def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The expression or what a judge is asked."""
+    """Return the expression, or the instructions or criteria for a judge; the other one is None."""
     asks = _ASKS[kind]
     if ("cel" in given) == (asks in given):
         problem = f"stands beside {asks}; keep one" if "cel" in given else f"missing; write an expression, or {asks} for a judge"
@@ -312,6 +313,6 @@ def _then(known: _Known, key: str, then: Any) -> str | Scorer | None:
         further = create_scorer(then["scorer"])
     except ConfigError as error:
         raise ConfigError(*(f"{key}.scorer.{problem}" for problem in error.problems)) from error
-    if getattr(further, "sample", 1.0) < 1:  # it would be asked about every run that comes to it, and cost so much
+    if getattr(further, "sample", 1.0) < 1:  # it would be ignored: every run that reaches the scorer is scored
         raise ConfigError(f"{key}.scorer.sample: a tree is sampled as a whole; write sample beside its root")
     return further

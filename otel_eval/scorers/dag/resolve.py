@@ -1,7 +1,7 @@
-"""Resolve the references between a tree's nodes, and see that every run reaches exactly one verdict with a score.
+"""Resolve the references between a tree's nodes, and check that every run reaches exactly one verdict with a score.
 
-Names, labels and expressions are resolved; cycles are refused. The walk is tried with every verdict of every decision; what can
-no longer make a difference is dropped from the state, so that paths that meet again are followed once.
+Names, labels and expressions are resolved; cycles are refused. The check tries every verdict of every decision. What cannot
+affect the rest of a walk is left out of its state, so that paths which meet again are followed once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRI
 
 @with_schema({"type": "object", "additionalProperties": NODE, "minProperties": 1})
 def nodes(key: str, value: Any) -> dict[str, Node]:
-    """The nodes of a tree, with their expressions compiled.
+    """Parse the nodes of a tree and compile their expressions.
 
     Raises:
-        ConfigError: with every problem of single nodes, or, if there is none, every problem between nodes.
+        ConfigError: with every problem within nodes, or, if there is none, every problem between nodes.
     """
     try:
         found = parse_nodes(key, value)
@@ -53,7 +53,7 @@ def nodes(key: str, value: Any) -> dict[str, Node]:
 
 
 def _expression_problems(key: str, value: Any) -> Iterator[str]:
-    """What is wrong with the expressions of nodes that make no tree: each name may be that of an output, of any type."""
+    """Yield problems of the expressions if the nodes could not be parsed; any name may then be an output, of any type."""
     given = {name: node for name, node in value.items() if isinstance(node, Mapping)} if isinstance(value, Mapping) else {}
     labels = dict.fromkeys(map(str, [*value, *(node.get("output_label") for node in given.values())])) if given else {}
     for name, node in given.items():
@@ -65,7 +65,11 @@ def _expression_problems(key: str, value: Any) -> Iterator[str]:
 
 
 def _labels(key: str, made: Mapping[str, Node]) -> dict[str, str]:
-    """The tasks by the labels of their outputs."""
+    """Return label → task, for the outputs of all tasks.
+
+    Raises:
+        ConfigError: two outputs have the same label.
+    """
     labels: dict[str, str] = {}
     for name, node in made.items():
         owner = labels.setdefault(node.label, name) if node.label else name
@@ -76,17 +80,21 @@ def _labels(key: str, made: Mapping[str, Node]) -> dict[str, str]:
 
 
 def _ordered(key: str, before: Mapping[str, list[str]]) -> list[str]:
-    """The names, each after all that lead to it."""
+    """Return the names in topological order.
+
+    Raises:
+        ConfigError: there is a cycle.
+    """
     try:
         return [*TopologicalSorter(before).static_order()]
     except CycleError as error:
         circle: list[str] = error.args[1]
-        way = " → ".join(circle)
-        raise ConfigError(f"{key}.{circle[0]}: leads back to itself ({way}); a run would never end, cut the circle") from None
+        cycle = " → ".join(circle)
+        raise ConfigError(f"{key}.{circle[0]}: leads back to itself ({cycle}); a run would never end, cut the circle") from None
 
 
 def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]) -> Node:
-    """The node with its program; the type of its output is noted in `types`, and what is wrong with it in `problems`."""
+    """Return the node with its compiled expression; add the type of its output to `types`, and problems to `problems`."""
     if node.cel is None:
         return node
     try:
@@ -103,7 +111,7 @@ def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]
 
 
 def _unreadable(where: str, node: Node, labels: Mapping[str, str], above: frozenset[str]) -> Iterator[str]:
-    """What the node reads that is neither a part of the run nor the output of a task above it."""
+    """Yield a problem for each name that is neither a part of the run nor the output of an ancestor of the node."""
     where = f"{where}.{'reads' if node.cel is None else 'cel'}"
     for read in sorted(node.named - {*PARTS, "run"}):
         maker = labels.get(read)
@@ -118,29 +126,29 @@ _MOST_STATES: Final = 20_000
 
 
 class CoverageSearch:
-    """A walk with every verdict of every decision.
+    """A search over walks with every verdict of every decision.
 
     Attributes:
-        problems: what is wrong with the ways through: a way without a score, or with two; each begins with the name of a node.
+        problems: paths without a score, or with two; each problem begins with the name of a node.
     """
 
     def __init__(self, plan: TreePlan) -> None:
         self._plan = plan
         self.problems: list[str] = []
-        # What may still ask whether a node has run: its readers, and the decisions that lead to it.
-        self._askers = {name: {*plan.readers[name]} for name in plan.nodes}
+        # The nodes for which it matters whether a node has run: its readers, and the nodes that lead to it.
+        self._dependents = {name: {*plan.readers[name]} for name in plan.nodes}
         for name, node in plan.nodes.items():
             for each in node.successors:
-                self._askers[each].add(name)
+                self._dependents[each].add(name)
         seen: set[tuple[object, ...]] = set()
         waiting = [(WalkState(plan), {*plan.roots})]
         while waiting and not self.problems:
-            way, ready = waiting.pop()
-            self._do_tasks(way, ready)
-            run = {step.node for step in way.path}
-            # Two walks that agree in what can still make a difference go on alike: the second is not followed.
-            asked_about = frozenset(name for name in run if self._askers[name] - run)
-            known = (asked_about, frozenset(way.opened - run), frozenset(ready), way.end is None)
+            state, ready = waiting.pop()
+            self._do_tasks(state, ready)
+            run = {step.node for step in state.path}
+            # Walks that agree in everything that affects the rest continue in the same way: only the first is followed.
+            relevant = frozenset(name for name in run if self._dependents[name] - run)
+            known = (relevant, frozenset(state.opened - run), frozenset(ready), state.end is None)
             if known in seen:
                 continue
             seen.add(known)
@@ -150,42 +158,42 @@ class CoverageSearch:
                     f"{first}: more ways lead on from here than can be checked; split the tree by then: {{scorer: …}}"
                 )
             elif ready:
-                waiting += self._decided(way, ready, plan.nodes[min(ready)])
-            elif way.end is None:
-                self.problems.append(self._stuck(way, run))
+                waiting += self._decided(state, ready, plan.nodes[min(ready)])
+            elif state.end is None:
+                self.problems.append(self._unfinished(state, run))
 
-    def _do_tasks(self, way: WalkState, ready: set[str]) -> None:
-        """Tasks decide nothing: all that can run do. A task may make others ready, so this is repeated."""
+    def _do_tasks(self, state: WalkState, ready: set[str]) -> None:
+        """Run all tasks that are ready, repeatedly, since a task may make others ready. Tasks do not fork the walk."""
         while tasks := {name for name in ready if self._plan.nodes[name].kind == "task"}:
             ready -= tasks
             for name in tasks:
-                ready.update(way.go(self._plan.nodes[name], None))
+                ready.update(state.record(self._plan.nodes[name], None))
 
-    def _decided(self, way: WalkState, ready: set[str], node: Node) -> list[tuple[WalkState, set[str]]]:
+    def _decided(self, state: WalkState, ready: set[str], node: Node) -> list[tuple[WalkState, set[str]]]:
         after = []
         for verdict in node.verdicts:
-            if verdict.then is None and way.end is not None:
+            if verdict.then is None and state.end is not None:
                 nodes = self._plan.nodes
                 scored = next(
-                    name for name, chosen, _ in way.path if chosen is not None and nodes[name].by_verdict[chosen] is way.end
+                    name for name, chosen, _ in state.path if chosen is not None and nodes[name].by_verdict[chosen] is state.end
                 )
                 self.problems.append(
                     f"{node.name}: a run may reach a score here and at {scored} as well; let a verdict of one lead to the other"
                 )
                 continue
-            fork = way.fork()
-            after.append((fork, {*ready - {node.name}, *fork.go(node, verdict.verdict)}))
+            fork = state.fork()
+            after.append((fork, {*ready - {node.name}, *fork.record(node, verdict.verdict)}))
         return after
 
-    def _stuck(self, way: WalkState, run: set[str]) -> str:
-        """Name what was to go on and does not."""
+    def _unfinished(self, state: WalkState, run: set[str]) -> str:
+        """Return the problem of a walk that ended without a score; it names a node that should have run."""
         plan = self._plan
-        node, verdict, _ = next((step for step in reversed(way.path) if step.verdict is not None), Step("", None))
+        node, verdict, _ = next((step for step in reversed(state.path) if step.verdict is not None), Step("", None))
         after = f"after {f'{node}: {text_of(verdict)}'!r} " if verdict is not None else ""
-        held = sorted(name for name in plan.nodes.keys() - run if name in way.opened or plan.reads[name] & run)
-        if not held:
+        blocked = sorted(name for name in plan.nodes.keys() - run if name in state.opened or plan.reads[name] & run)
+        if not blocked:
             return f"{node}: {after}no score is reached; let every way end in one"
-        name = held[0]
+        name = blocked[0]
         missing = sorted(plan.reads[name] - run)
         why = f"waits for {missing[0]}, which does not run then" if missing else "runs only where a verdict leads to it"
         return f"{name}: {after}no score is reached, as this node {why}; let every way end in one score"

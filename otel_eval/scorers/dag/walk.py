@@ -1,13 +1,13 @@
-"""Walk a tree for one run: nodes decide, tasks extract, one verdict gives the score.
+"""Walk a decision tree for one run: tasks extract, decisions choose a verdict, and one verdict gives the score.
 
-The walk goes in rounds: all nodes that can run, then those that can run after them. The result depends on the verdicts alone,
-neither on the order in which nodes were written nor on which judge answers first. A node without an answer holds up only the
-nodes that wait for it.
+The walk runs in rounds: all nodes that are ready, then those that become ready by them. The result depends on the verdicts alone,
+neither on the order in which nodes were written nor on which judge answers first. A node without an answer blocks only the nodes
+that depend on it.
 
-A tree without judges becomes one expression, which gives the number of the path that a run takes: each node's expression stands
-where a walk would evaluate it. Where anything is not as every run should have it - an error, something that was not recorded, an
-output that is too large - the expression gives nothing, and the run is walked. Ten expressions take half the time of a walk in
-small runs, and two thirds in large ones (`tests/bench/decision_tree.py`).
+A tree without judges is also compiled to one expression, whose value is the number of the path that a run takes; each node's
+expression stands where a walk would evaluate it. If the expression has no value (an error, a value that was not recorded, an
+output that is too large), the run is walked. In a tree of ten expressions, this takes half the time of a walk for small runs, and
+two thirds for large ones (`tests/bench/decision_tree.py`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_
 
 
 class TreePlan:
-    """When each node of a tree without cycles runs.
+    """The dependencies between the nodes of a tree without cycles.
 
     Attributes:
-        nodes: by name.
-        roots: those that run at the start.
-        waits: node → how much has to happen before it runs: each task that it reads, and, if it is some verdict's
-            `then`, one such verdict.
-        readers: task → the nodes that wait for its output.
-        asking: those that ask a judge.
+        nodes: the nodes by name.
+        roots: the names of the nodes that run first.
+        waits: node → number of its unmet dependencies at the start: one for each task that it reads, and one more if it is
+            the `then` of some verdict.
+        readers: task → the nodes that depend on its output.
+        judge_nodes: the nodes that a judge answers.
         reads: node → the tasks whose output it reads.
     """
 
@@ -51,7 +51,7 @@ class TreePlan:
         gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
         self.waits = {name: len(tasks) + (name in gated) for name, tasks in self.reads.items()}
         self.readers = {name: tuple(sorted(each for each in nodes if name in self.reads[each])) for name in nodes}
-        self.asking = {name for name, node in nodes.items() if node.program is None}
+        self.judge_nodes = {name for name, node in nodes.items() if node.program is None}
 
 
 class Step(NamedTuple):
@@ -63,22 +63,22 @@ class Step(NamedTuple):
 
 
 class NodeAnswer(NamedTuple):
-    """What a node came to: the output of a task or the verdict of a decision, and a judge's reason."""
+    """The result of a node: the output of a task or the verdict of a decision, and the judge's reason, or ""."""
 
     value: Any
     reason: str = ""
 
 
 Ask = Callable[[Node, Mapping[str, Any]], Awaitable[NodeAnswer | Skipped | Failed]]
-"""Has a judge answer for a node, shown the outputs of tasks by label."""
+"""Requests a judge's answer for a node, given the outputs of tasks by label."""
 
 
 class WalkResult(NamedTuple):
-    """A way through.
+    """A path through the tree.
 
     Attributes:
-        path: the nodes that ran, in order of rounds, and of names within one.
-        end: the verdict that was reached, or why none was.
+        path: the nodes that ran, by round and then by name.
+        end: the verdict that was reached, or the outcome if none was.
     """
 
     path: Sequence[Step]
@@ -86,7 +86,11 @@ class WalkResult(NamedTuple):
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The return value of a coroutine that never suspends."""
+    """Return the value of a coroutine that never suspends.
+
+    Raises:
+        RuntimeError: it suspends.
+    """
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -96,13 +100,13 @@ def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> WalkResult:
-    """The way of one run."""
-    way = WalkState(plan)
+    """Walk the tree for one run and return the path."""
+    state = WalkState(plan)
     trouble: Skipped | Failed | None = None
     ready: Sequence[str] = plan.roots
-    while ready and way.end is None:
+    while ready and state.end is None:
         coming: list[str] = []
-        judged = await _judged([plan.nodes[name] for name in ready], way.outputs, ask) if plan.asking else {}
+        judged = await _judged([plan.nodes[name] for name in ready], state.outputs, ask) if plan.judge_nodes else {}
         for name in ready:
             node = plan.nodes[name]
             found = judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
@@ -110,20 +114,20 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
                 trouble = trouble or found
             else:
                 value, reason = found if type(found) is NodeAnswer else (found, "")
-                coming += way.go(node, value, reason)
+                coming += state.record(node, value, reason)
                 if node.kind == "task":
-                    evaluation.know(node.label, value)
+                    evaluation.bind_label(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
-    return WalkResult(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
+    return WalkResult(state.path, state.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
 
 class WalkState:
-    """How far a walk has come.
+    """The state of a walk.
 
     Attributes:
-        opened: successors that some verdict has asked to go on.
-        outputs: of tasks, by label.
-        path: the nodes that ran.
+        opened: the nodes to which a verdict has led so far.
+        outputs: the outputs of tasks by label.
+        path: the nodes that ran so far.
         end: the verdict that was reached, or None.
     """
 
@@ -136,18 +140,18 @@ class WalkState:
         self.end: Verdict | None = None
 
     def fork(self) -> WalkState:
-        """Another that has come as far."""
+        """Return an independent copy of this state."""
         other = WalkState(self._plan)
         other._waits, other.opened, other.outputs = dict(self._waits), set(self.opened), dict(self.outputs)
         other.path, other.end = [*self.path], self.end
         return other
 
-    def go(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
-        """Note what a node came to; the nodes that can run because of it."""
+    def record(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
+        """Record the result of a node and return the nodes that become ready by it."""
         if node.kind == "task":
             self.path.append(Step(node.name, None))
             self.outputs[node.label] = value
-            return self._free(self._plan.readers[node.name])
+            return self._now_ready(self._plan.readers[node.name])
         self.path.append(Step(node.name, value, reason))
         verdict = node.by_verdict[value]
         then = verdict.then
@@ -155,10 +159,10 @@ class WalkState:
             self.end = verdict
         elif then not in self.opened:
             self.opened.add(then)
-            return self._free((then,))
+            return self._now_ready((then,))
         return ()
 
-    def _free(self, names: Sequence[str]) -> Sequence[str]:
+    def _now_ready(self, names: Sequence[str]) -> Sequence[str]:
         waits = self._waits
         for name in names:
             waits[name] -= 1
@@ -166,20 +170,20 @@ class WalkState:
 
 
 async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, NodeAnswer | Skipped | Failed]:
-    """What judges answer for those nodes that ask one; they are asked together."""
-    asking = [node for node in nodes if node.program is None]
-    if not asking:
+    """Request the judges' answers for all nodes without an expression concurrently; return them by node."""
+    judge_nodes = [node for node in nodes if node.program is None]
+    if not judge_nodes:
         return {}
-    if len(asking) == 1:
-        return {asking[0].name: await ask(asking[0], outputs)}
-    import asyncio  # loaded only where judges are waited for together
+    if len(judge_nodes) == 1:
+        return {judge_nodes[0].name: await ask(judge_nodes[0], outputs)}
+    import asyncio  # imported only if several judges are awaited
 
-    answers = await asyncio.gather(*(ask(node, outputs) for node in asking))
-    return {node.name: answer for node, answer in zip(asking, answers, strict=True)}
+    answers = await asyncio.gather(*(ask(node, outputs) for node in judge_nodes))
+    return {node.name: answer for node, answer in zip(judge_nodes, answers, strict=True)}
 
 
 def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
-    """The value, or why there is none, as `Skipped` or `Failed`: no expression gives one of these."""
+    """Return the value, or a `Skipped` or `Failed` outcome if there is none; no expression has such an outcome as its value."""
     try:
         value = evaluation.of(program)
     except NoScore as ended:
@@ -189,7 +193,7 @@ def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) ->
     return value
 
 
-_LONGEST: Final = 2000  # of a judge's reason
+_LONGEST: Final = 2000  # characters of a judge's reason
 _TO_DO: Final = {
     "task": "You extract something from what an agent's run recorded, for others to judge by. Do this and nothing else:",
     "binary": "You decide one question about an agent's run, by these criteria alone:",
@@ -201,7 +205,7 @@ _TEXTS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type
 
 
 def instruction_of(node: Node) -> str:
-    """What the judge is asked to do."""
+    """Return the instruction for the judge of a node."""
     return f"{_TO_DO[node.kind]}\n{node.asks}"
 
 
@@ -209,13 +213,15 @@ _NAMES: Final = {"input": "run.input", "output": "run.output"}
 
 
 def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]) -> dict[str, Any] | Skipped:
-    """What the judge is shown: the parts of the run that the node reads, and the outputs of tasks.
+    """Return the data for the judge of a node: the parts of the run that it reads, and outputs of tasks.
+
+    Returns `Skipped` if one of these parts was not recorded.
 
     Args:
-        node: who asks.
+        node: the node.
         trajectory: the run.
-        reference: the run's own reference, or `UNRECORDED`, or the `Skipped` outcome where there is none.
-        outputs: of the tasks that lead to the node and that it reads, by label.
+        reference: the run's own reference, or `UNRECORDED`, or a `Skipped` outcome if there is none.
+        outputs: by label, the outputs of the tasks that lead to the node and that it reads.
     """
     calls = calls_as_data(trajectory.calls) if not trajectory.calls_unknown else UNRECORDED
     there = {"input": trajectory.input, "output": trajectory.output, "calls": calls, "reference": reference}
@@ -229,13 +235,13 @@ def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mappin
 
 
 async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
-    """The judge's answer; one that cannot be used is asked for once more.
+    """Return the judge's answer, or a `Skipped` or `Failed` outcome; after an unusable answer, the request is repeated once.
 
     Args:
-        judge: who is asked.
-        node: what for.
-        instruction: what to do.
-        data: what it is shown.
+        judge: the judge.
+        node: the node that the answer is for.
+        instruction: the task of the judge.
+        data: the data that are added to the prompt.
     """
     schema, words = _form(node)
     try:
@@ -251,7 +257,7 @@ async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str
 
 
 def _form(node: Node) -> tuple[dict[str, Any], str]:
-    """The schema of the answer, and the same in words."""
+    """Return the JSON Schema of the answer, and its description for the prompt."""
     if node.kind == "task":
         return {"properties": {"output": _TEXTS}}, '{"output": a text, or a list of texts}'
     options = sorted(str(each.verdict) for each in node.verdicts)
@@ -260,7 +266,7 @@ def _form(node: Node) -> tuple[dict[str, Any], str]:
         verdict, words = {"type": "boolean"}, "true or false"
     else:
         verdict, words = {"type": "string", "enum": options}, " or ".join(map(partial(json.dumps, ensure_ascii=False), options))
-    # The reason comes first for those that write in this order: it is thought before it is decided.
+    # The reason comes first, so that models which write properties in this order reason before they decide.
     properties = {"reason": {"type": "string"}, "verdict": verdict}
     return {"properties": properties}, f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
 
@@ -271,39 +277,39 @@ def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
     return NodeAnswer(reply["verdict"], reply["reason"].strip()[:_LONGEST])
 
 
-_MOST_NODES: Final = 100  # counting one again for each way that leads to it
+_MOST_NODES: Final = 100  # a node counts once for each path that leads to it
 _UNDECIDED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTree:
-    """A tree as one expression.
+    """A tree compiled to one expression.
 
     Attributes:
-        program: gives a place in `ways`, or `_UNDECIDED`.
-        ways: all that there are.
+        program: its value is an index of `paths`, or `_UNDECIDED`.
+        paths: all paths that end in a verdict.
     """
 
     program: Program
-    ways: tuple[WalkResult, ...]
+    paths: tuple[WalkResult, ...]
 
     def walked(self, evaluation: ExpressionEvaluator) -> WalkResult | None:
-        """What `walk` would give, or None where only it can decide."""
+        """Return the result that `walk` would return, or None if the run must be walked."""
         if evaluation.lacks(self.program):
-            return None  # to try it would mostly be for nothing
+            return None  # the expression would hardly have a value
         try:
             found = evaluation.of(self.program)
         except NoScore:
             evaluation.renew()
             return None
-        return None if found == _UNDECIDED else self.ways[found]
+        return None if found == _UNDECIDED else self.paths[found]
 
 
 def compile_tree(plan: TreePlan) -> CompiledTree | None:
-    """The tree as one expression; None if it asks judges, or is too large or too deep for one."""
+    """Compile the tree to one expression; return None if it has judges, or is too large or too deep."""
     nodes = plan.nodes.values()
     programs = [node.program for node in nodes if node.program is not None]
-    # The value of a task is handed to Python, which decides whether it fits a label.
+    # The value of a task is passed to a function in Python (`fits`), which decides whether a label may have it.
     handed = [node.program for node in nodes if node.kind == "task" and node.program is not None]
     if len(programs) != len(nodes) or not all(each.plain and not each.heavy for each in handed):
         return None
@@ -312,43 +318,43 @@ def compile_tree(plan: TreePlan) -> CompiledTree | None:
     if writer.left < 0:
         return None
     program = combined(source, reduce(or_, [program.reading for program in programs], FieldsRead()))
-    return None if program is None else CompiledTree(program, tuple(writer.ways))
+    return None if program is None else CompiledTree(program, tuple(writer.paths))
 
 
 class _Writer:
-    """Goes every way, as `walk` goes one."""
+    """Writes the source of the expression by following every path, as `walk` follows one."""
 
     def __init__(self, plan: TreePlan, programs: Sequence[Program]) -> None:
         self._plan = plan
-        self._verdict = "verdict"  # a name that no expression has
+        self._verdict = "verdict"  # a name that no expression contains
         while any(self._verdict in program.source for program in programs):
             self._verdict += "_"
         self.left = _MOST_NODES
-        self.ways: list[WalkResult] = []
+        self.paths: list[WalkResult] = []
 
-    def round(self, way: WalkState, ready: Sequence[str]) -> str:
-        """What follows, where these nodes are next."""
-        if way.end is None and ready:
-            return self._after(way, ready, [])
-        if way.end is None:
+    def round(self, state: WalkState, ready: Sequence[str]) -> str:
+        """Return the source for a round in which these nodes are ready."""
+        if state.end is None and ready:
+            return self._after(state, ready, [])
+        if state.end is None:
             return str(_UNDECIDED)
-        self.ways.append(WalkResult(tuple(way.path), way.end))
-        return str(len(self.ways) - 1)
+        self.paths.append(WalkResult(tuple(state.path), state.end))
+        return str(len(self.paths) - 1)
 
-    def _after(self, way: WalkState, ready: Sequence[str], coming: list[str]) -> str:
-        """What follows, where some nodes of a round are left and others are coming in the next."""
+    def _after(self, state: WalkState, ready: Sequence[str], coming: list[str]) -> str:
+        """Return the source for the rest of a round; `coming` are the nodes of the next round."""
         if not ready:
-            return self.round(way, sorted(coming))
+            return self.round(state, sorted(coming))
         self.left -= 1
         if self.left < 0:
             return str(_UNDECIDED)
         node, further = self._plan.nodes[ready[0]], ready[1:]
-        asked = f"({'' if node.program is None else node.program.source}\n)"  # there may be a comment at its end
+        asked = f"({'' if node.program is None else node.program.source}\n)"  # the newline ends a comment
         if node.kind == "task":
-            then = self._after(way, further, [*coming, *way.go(node, None)])
+            then = self._after(state, further, [*coming, *state.record(node, None)])
             return f"cel.bind({node.label}, {asked}, fits({node.label}) ? {then} : {_UNDECIDED})"
-        followed = [(verdict.verdict, way.fork()) for verdict in node.verdicts]
-        then_by = {verdict: self._after(fork, further, [*coming, *fork.go(node, verdict)]) for verdict, fork in followed}
+        followed = [(verdict.verdict, state.fork()) for verdict in node.verdicts]
+        then_by = {verdict: self._after(fork, further, [*coming, *fork.record(node, verdict)]) for verdict, fork in followed}
         if node.kind == "binary":
             return f"({asked} ? {then_by[True]} : {then_by[False]})"
         chosen = "".join(

@@ -1,4 +1,4 @@
-"""Judges whose answers a test writes."""
+"""Endpoints of judges with scripted answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ collect_ignore = ["exit_program.py", "fork_program.py"]  # programs, not tests
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Any]]:
-    """Starts endpoints, from a script or from replies given in turn, the last of them for ever; stops them in the end."""
+    """Start endpoints that reply by a function, or with given replies in order, repeating the last; stop them after the test."""
     started: list[Any] = []
 
     def start(*script: Any) -> Any:

@@ -27,7 +27,7 @@ SCHEMA = {"properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}
 
 
 def judged(endpoint: Any, run: Any = RUN, **keys: Any) -> Any:
-    """The outcome of a judge at the endpoint, asked without waiting."""
+    """Return the outcome of a judge at the endpoint, by default without retries."""
     judge = {"base_url": endpoint.url, "model": "m", "timeout": "5s", "retries": 0, **keys}
     return create_scorer({"type": "llm_judge", "judge": judge, "criteria": "It looks things up."})(run)
 
@@ -37,7 +37,7 @@ def client(endpoint: Any, **fields: Any) -> JudgeClient:
 
 
 def test_a_score_is_asked_for_in_one_request(serve: Callable[..., Any]):
-    """To the model, with the schema of the answer, the parameters given, and no account of the environment's."""
+    """The request has the model, the schema of the answer and the configured parameters, but no account from the environment."""
     endpoint = serve(scripted.score(0.75))
     outcome = judged(endpoint, parameters={"temperature": 0})
     (request,), (headers,) = endpoint.requests, endpoint.headers
@@ -51,7 +51,7 @@ def test_a_score_is_asked_for_in_one_request(serve: Callable[..., Any]):
 def test_the_key_is_sent_and_nowhere_seen(
     serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    """Neither in the outcome, though the endpoint quotes it, nor in logs, nor where the judge is shown."""
+    """It is neither in the outcome, though the endpoint quotes it, nor in logs, nor in the judge's repr."""
     monkeypatch.setenv("JUDGE_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", "another's")
     monkeypatch.setenv("OPENAI_ORG_ID", "an organization")
@@ -67,7 +67,7 @@ def test_the_key_is_sent_and_nowhere_seen(
 
 
 def test_a_key_from_a_file_is_sent(serve: Callable[..., Any], tmp_path: Any):
-    """Without the line's end."""
+    """The newline at its end is not sent."""
     (tmp_path / "key").write_text(f"{KEY}\n", encoding="utf-8")
     endpoint = serve(scripted.score(1))
     assert isinstance(judged(endpoint, api_key_file=str(tmp_path / "key")), Scored)
@@ -75,7 +75,7 @@ def test_a_key_from_a_file_is_sent(serve: Callable[..., Any], tmp_path: Any):
 
 
 def test_no_other_account_is_used_where_no_key_is_named(serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch):
-    """What the environment holds for other programs is not sent."""
+    """Keys and accounts that the environment has for other programs are not sent."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     endpoint = serve(scripted.score(1))
     assert isinstance(judged(endpoint), Scored)
@@ -99,7 +99,7 @@ def test_no_other_account_is_used_where_no_key_is_named(serve: Callable[..., Any
     ],
 )
 def test_an_answer_that_is_none_fails(serve: Callable[..., Any], text: Any, error_type: str, asked: int):
-    """It is never a score; where it holds no JSON object, it is asked for once more."""
+    """There is no score; without a JSON object in the answer, the request is repeated once."""
     endpoint = serve(scripted.answer(text))
     outcome = judged(endpoint, retries=3)
     assert (type(outcome), outcome.error_type) == (Failed, error_type)
@@ -120,13 +120,13 @@ GOOD = '{"score": 0.25, "explanation": "a {b} </c>"}'
     ],
 )
 def test_the_last_object_of_an_answer_counts(serve: Callable[..., Any], text: str):
-    """Outside of what a model writes while it thinks."""
+    """Objects in the reasoning of a model do not count."""
     endpoint = serve(scripted.answer(text))
     assert (judged(endpoint).value, len(endpoint.requests)) == (0.25, 1)
 
 
 def test_an_answer_without_an_object_is_asked_for_once_more(serve: Callable[..., Any]):
-    """With a remark on it; the second answer counts, and is remembered for the question."""
+    """The second prompt has a remark on it; the second answer counts, and is cached for the first prompt."""
     endpoint = serve(scripted.answer("I would say 0.5."), scripted.score(0.5))
     judge = client(endpoint)
     for _ in range(2):
@@ -146,7 +146,7 @@ def test_an_answer_that_was_cut_off_is_reported_as_such(serve: Callable[..., Any
 
 @pytest.mark.parametrize("piece", ["{", '{"a', '{"a":', '{"a":[1,', '{"a":"', "[{", "</think>{"])
 def test_the_time_to_read_an_answer_is_proportional_to_it(piece: str):
-    """64 KiB of any text."""
+    """64 KiB of any repeated text are read in bounded time."""
     began = time.process_time()
     assert last_object("x" + piece * (2**16 // len(piece))) is None
     assert time.process_time() - began < 0.5
@@ -165,7 +165,7 @@ def test_the_time_to_read_an_answer_is_proportional_to_it(piece: str):
     ],
 )
 def test_a_response_that_is_no_completion_fails(serve: Callable[..., Any], body: bytes):
-    """Whatever a proxy may send."""
+    """Such a body may come from a proxy."""
     assert judged(serve(scripted.Reply(body))).error_type == "judge_malformed"
 
 
@@ -175,7 +175,7 @@ def test_a_response_without_end_is_not_read_to_its_end(serve: Callable[..., Any]
 
 
 def test_a_model_that_refuses_gives_no_score(serve: Callable[..., Any]):
-    """It says so in a field of its own."""
+    """The refusal is in a separate field of the message."""
     body = {"choices": [{"message": {"content": None, "refusal": "I would rather not"}}]}
     outcome = judged(serve(scripted.Reply(json.dumps(body).encode())))
     assert outcome == Failed("judge_refused", "the model refused to judge")
@@ -183,7 +183,7 @@ def test_a_model_that_refuses_gives_no_score(serve: Callable[..., Any]):
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 302])
 def test_a_refusal_is_not_asked_again(serve: Callable[..., Any], status: int):
-    """Nor is another place, where it says that there is one."""
+    """Redirects are not followed either."""
     elsewhere = serve(scripted.score(1))
     endpoint = serve(scripted.Reply(status=status, headers={"Location": f"{elsewhere.url}/chat/completions"}))
     outcome = judged(endpoint, retries=3)
@@ -194,7 +194,7 @@ def test_a_refusal_is_not_asked_again(serve: Callable[..., Any], status: int):
 
 @pytest.mark.parametrize("trouble", [{"status": 500}, {"status": 503}, {"status": 408}, {"cut": True}])
 def test_trouble_that_passes_is_waited_for(serve: Callable[..., Any], trouble: dict[str, Any]):
-    """Twice, here; then it is there."""
+    """Here the endpoint fails twice and then answers."""
     bad = scripted.Reply(b"{", **trouble)
     endpoint = serve(bad, bad, scripted.score(0.5))
     assert judged(endpoint, retries=2).value == 0.5
@@ -202,7 +202,7 @@ def test_trouble_that_passes_is_waited_for(serve: Callable[..., Any], trouble: d
 
 
 def test_trouble_that_does_not_pass_fails(serve: Callable[..., Any]):
-    """After as many attempts as may be."""
+    """The result fails after the last attempt."""
     endpoint = serve(scripted.Reply(status=503))
     assert judged(endpoint, retries=1) == Failed(
         "judge_unavailable", "the judge answered with HTTP status 503", {"http_status": 503}
@@ -211,14 +211,14 @@ def test_trouble_that_does_not_pass_fails(serve: Callable[..., Any]):
 
 
 def test_a_judge_that_is_not_there_fails(serve: Callable[..., Any]):
-    """Nothing listens."""
+    """The endpoint refuses connections."""
     endpoint = serve(scripted.score(1))
     endpoint.stop()
     assert judged(endpoint).error_type == "judge_unavailable"
 
 
 def test_a_judge_that_is_silent_fails_in_time(serve: Callable[..., Any]):
-    """Each attempt has its time."""
+    """Each attempt has a time limit."""
     began = time.monotonic()
     outcome = judged(serve(scripted.score(1, after_s=2.0)), timeout="100ms", retries=1)
     assert outcome == Failed("judge_timeout", "the judge did not answer within 0.1 s")
@@ -227,7 +227,7 @@ def test_a_judge_that_is_silent_fails_in_time(serve: Callable[..., Any]):
 
 @pytest.mark.parametrize("retry_after", ["1", "0.8", "date"])
 def test_a_judge_that_is_busy_is_left_in_peace_for_as_long_as_it_says(serve: Callable[..., Any], retry_after: str):
-    """By every client of the endpoint, not only by the one that got the response."""
+    """All requests to the endpoint wait, not only the one that got the response."""
     header = {"Retry-After": formatdate(time.time() + 2, usegmt=True) if retry_after == "date" else retry_after}
     busy = scripted.Reply(status=429, headers=header)
     endpoint = serve(busy, scripted.score(0.5))
@@ -246,7 +246,7 @@ def test_a_judge_that_is_busy_is_left_in_peace_for_as_long_as_it_says(serve: Cal
 
 
 def test_a_judge_that_is_busy_for_long_fails_at_once(serve: Callable[..., Any]):
-    """And is not asked again meanwhile."""
+    """No further request is sent before that time."""
     endpoint = serve(scripted.Reply(status=429, headers={"Retry-After": "3600"}))
     judge = client(endpoint, retries=5)
     for _ in range(2):
@@ -257,12 +257,12 @@ def test_a_judge_that_is_busy_for_long_fails_at_once(serve: Callable[..., Any]):
 
 
 def forms_of(endpoint: Any) -> list[str | None]:
-    """The form that each request asked for."""
+    """Return the response format of each request."""
     return [request.get("response_format", {}).get("type") for request in endpoint.requests]
 
 
 def test_an_endpoint_that_knows_no_schema_is_asked_in_other_forms(serve: Callable[..., Any]):
-    """After two prompts were taken in another one, always in that."""
+    """After two prompts were accepted in another format, that one is always used."""
 
     def knows_no_form(request: dict[str, Any]) -> Any:
         if "response_format" in request:
@@ -278,7 +278,7 @@ def test_an_endpoint_that_knows_no_schema_is_asked_in_other_forms(serve: Callabl
 
 
 def test_prompts_that_are_refused_at_the_same_time_lose_no_answer(serve: Callable[..., Any]):
-    """Other forms are tried for one after another; those that wait are asked in what was found."""
+    """Other formats are tried for one prompt at a time; the waiting ones use the format that was found."""
 
     def knows_objects(request: dict[str, Any]) -> Any:
         form = request.get("response_format", {}).get("type")
@@ -295,7 +295,7 @@ def test_prompts_that_are_refused_at_the_same_time_lose_no_answer(serve: Callabl
 
 
 def refusing(*words: str) -> Callable[[dict[str, Any]], Any]:
-    """Refuses prompts with one of the words."""
+    """Return a script that refuses prompts with one of the words."""
 
     def reply(request: dict[str, Any]) -> Any:
         prompt = request["messages"][0]["content"]
@@ -305,7 +305,7 @@ def refusing(*words: str) -> Callable[[dict[str, Any]], Any]:
 
 
 def test_a_refusal_that_the_prompt_causes_changes_no_form(serve: Callable[..., Any]):
-    """Where the form was accepted before it is not even tried again."""
+    """If the format was accepted before, no other is tried."""
     endpoint = serve(refusing("bad"))
     judge = client(endpoint)
     for prompt in ("bad at first", "good", "bad", "good too", "bad again"):
@@ -318,7 +318,7 @@ def test_a_refusal_that_the_prompt_causes_changes_no_form(serve: Callable[..., A
 
 
 def test_an_endpoint_that_refuses_everything_is_not_asked_for_everything_thrice(serve: Callable[..., Any]):
-    """Ten prompts in three forms were 30 requests."""
+    """Ten prompts in three formats would be 30 requests."""
     endpoint = serve(scripted.Reply(status=400))
     judge = client(endpoint)
 
@@ -341,7 +341,7 @@ def test_an_endpoint_may_take_no_notice_of_the_form(serve: Callable[..., Any]):
 
 
 def test_equal_questions_are_asked_once(serve: Callable[..., Any]):
-    """Of one model; but an answer that could not be used is not remembered."""
+    """Prompts are equal only for one model; an unusable answer is not cached."""
     endpoint = serve(scripted.answer('{"score": 7}'), scripted.score(0.5))
     judge = client(endpoint)
     with pytest.raises(JudgeError):
@@ -355,7 +355,7 @@ def test_equal_questions_are_asked_once(serve: Callable[..., Any]):
 
 
 def test_equal_questions_at_the_same_time_are_asked_once(serve: Callable[..., Any]):
-    """All get the answer, or the error; without a cache each is asked."""
+    """All get the same answer or error; without a cache each prompt is sent."""
     endpoint = serve(scripted.score(0.5, after_s=0.1), scripted.Reply(status=403), scripted.score(0.5))
 
     async def asked(judge: JudgeClient, question: str) -> list[Any]:
@@ -371,7 +371,7 @@ def test_equal_questions_at_the_same_time_are_asked_once(serve: Callable[..., An
 
 
 def test_a_question_that_is_given_up_is_asked_for_those_that_wait_for_it(serve: Callable[..., Any]):
-    """By one of them."""
+    """One of the waiting tasks repeats the request."""
     endpoint = serve(scripted.score(0.5, after_s=0.3))
     judge = client(endpoint)
 
@@ -391,7 +391,7 @@ def test_a_question_that_is_given_up_is_asked_for_those_that_wait_for_it(serve: 
 
 
 def test_connections_end_with_the_loop_on_which_they_were_made(serve: Callable[..., Any]):
-    """One judge can be asked from one loop after another, and beside one another; warnings are errors here."""
+    """A judge can be used on several loops, one after another or concurrently; warnings are errors in this test."""
     judge = client(serve(scripted.score(1)), cache=0)
 
     async def many() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a judge's client keeps when the configuration or the key is read again, and what it counts."""
+"""State and counters of judges' clients when the configuration or the key is reloaded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USAGE = {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}
 
 
 def config_of(endpoint: Any, inline: bool = False, **keys: Any) -> EvalConfig:
-    """With a judge at the endpoint that one scorer asks."""
+    """Return a configuration with one scorer and its judge at the endpoint."""
     judge = {"base_url": endpoint.url, "model": "m", "timeout": "5s", "retries": 0, **keys}
     scorer = {"type": "llm_judge", "judge": judge if inline else "main", "criteria": "It looks things up."}
     evaluations = [{"name": "e", "scorers": [scorer]}]
@@ -37,7 +37,7 @@ def config_of(endpoint: Any, inline: bool = False, **keys: Any) -> EvalConfig:
 
 
 def built(clients: Clients, config: EvalConfig) -> Any:
-    """The client that the scorer of the configuration asks."""
+    """Return the client that the scorer of the configuration uses."""
     return engine_of(config, clients=clients).evaluations[0].scorers[0].judge  # type: ignore[attr-defined]
 
 
@@ -50,7 +50,7 @@ def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], inline: bool):
-    """Whatever key changes, there is another; a configuration that cannot be used changes nothing."""
+    """A change of any key gives a new client; an invalid configuration changes nothing."""
     endpoint, clients = serve(scripted.score(1)), Clients()
     first = built(clients, config_of(endpoint, inline))
     assert built(clients, config_of(endpoint, inline)) is first
@@ -61,7 +61,7 @@ def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], inlin
 
 
 def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
-    """Two names are two budgets."""
+    """Two names have separate rate limits."""
     endpoint, clients = serve(scripted.score(1)), Clients()
     judge = {"base_url": endpoint.url, "model": "m"}
     scorers = [{"type": "llm_judge", "name": name, "judge": name, "criteria": "x"} for name in "ab"]
@@ -76,7 +76,7 @@ def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
 
 
 def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., Any]):
-    """After the answers that it waits for, and after those to what is asked of it later."""
+    """They are closed after the answers in flight, and after those to later requests."""
     endpoint, clients = serve(scripted.score(0.5, after_s=0.2)), Clients()
     first = built(clients, config_of(endpoint))
 
@@ -95,7 +95,7 @@ def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., 
 
 
 def test_a_key_is_read_again_when_its_file_changes(serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """With the next attempt; a file that holds none leaves the last key in use and is reported once."""
+    """The next attempt uses the new key; an empty file keeps the last key in use and is reported once."""
     endpoint, path = serve(scripted.score(1)), tmp_path / "key"
     path.write_text("first-key\n", encoding="utf-8")
     judge = built(Clients(), config_of(endpoint, api_key_file=str(path)))
@@ -110,7 +110,7 @@ def test_a_key_is_read_again_when_its_file_changes(serve: Callable[..., Any], tm
 
 
 def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any]):
-    """By judge, also across a change of the endpoint; tokens that are not reported are not taken for none."""
+    """Counters are kept per judge, also when its endpoint changes; unreported tokens are not counted as 0."""
     half = json.dumps({"score": 0.5})
     endpoint = serve(
         scripted.Reply(status=503), scripted.answer(half, usage=USAGE), scripted.answer("no", usage=USAGE), scripted.answer(half)
@@ -136,7 +136,7 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any])
 
 @pytest.mark.parametrize("usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}])
 def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], usage: Any):
-    """Endpoints may send anything."""
+    """Endpoints may send any value as `usage`."""
     tally = Counters()
     judge = built(Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage))))
     asyncio.run(judge.structured("one", SCHEMA))
@@ -146,7 +146,7 @@ def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], usage: Any
 
 @pytest.fixture
 def receiver(serve: Callable[..., Any], tmp_path: Path) -> Iterator[tuple[Any, Server, str]]:
-    """A judge's endpoint, a receiver that asks it, and the receiver's address."""
+    """Yield a judge's endpoint, a receiver that uses it, and the receiver's address."""
     endpoint = serve(scripted.score(0.5))
     server = Server(_receiving(endpoint, tmp_path))
     bound = server.start()
@@ -180,7 +180,7 @@ def _send(address: str, output: str) -> None:
 
 
 def test_a_reload_without_a_change_keeps_answers_and_budget(receiver: tuple[Any, Server, str], tmp_path: Path):
-    """Equal questions stay answered, and `per_minute` holds across reloads."""
+    """Cached answers and `per_minute` are kept across reloads."""
     endpoint, server, address = receiver
     for output in ("one", "one", "two", "three", "four", "five"):
         asked = len(endpoint.requests)

@@ -1,4 +1,4 @@
-"""Results that come later: beside one another, in bounds of number and time, and none without a word."""
+"""Asynchronous results: concurrency, limits of queue and time, and a report for every result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
 
 
 class Seen:
-    """What was emitted, in order."""
+    """Collects emitted reports in order."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
@@ -39,7 +39,7 @@ class Seen:
 
 
 def report_of(*evaluates: Evaluate, run: int = 0) -> Report:
-    """A report in which something is pending."""
+    """Return a report with a pending result for each of the functions."""
     pending = tuple(
         Pending(
             Result(
@@ -81,7 +81,7 @@ async def held_up(trajectory: Trajectory) -> Outcome:
 
 
 def test_each_result_leaves_in_a_report_of_its_own_as_soon_as_it_is_there():
-    """The fast one first, both with the run, the revision and the id that were announced."""
+    """The faster result is emitted first; both have the announced run, revision and id."""
     with running() as (later, seen):
         later.put(report_of(after(0.2, 0.25), after(0.0, 0.75)))
         assert later.wait(5.0)
@@ -91,7 +91,7 @@ def test_each_result_leaves_in_a_report_of_its_own_as_soon_as_it_is_there():
 
 
 def test_putting_does_not_wait():
-    """A hundred slow ones are put in less time than one of them takes."""
+    """Putting a hundred slow results takes less time than evaluating one."""
     with running(concurrency=100) as (later, seen):
         began = time.monotonic()
         later.put(report_of(*[after(0.3)] * 100))
@@ -101,7 +101,7 @@ def test_putting_does_not_wait():
 
 
 def test_no_more_are_worked_on_at_once_than_may_be():
-    """However many are put."""
+    """The limit holds for any number of results."""
     now: list[int] = [0]
     most: list[int] = [0]
 
@@ -120,7 +120,7 @@ def test_no_more_are_worked_on_at_once_than_may_be():
 
 
 def test_what_does_not_fit_into_the_queue_fails_at_once():
-    """It is received, not dropped; and what was pending comes all the same."""
+    """It is reported as failed, not dropped, and results that were pending before are still reported."""
     with running(max_queue=2) as (later, seen):
         later.put(report_of(*[after(0.2)] * 5))
         assert seen.outcomes() == [Failed("judge_queue_full")] * 3
@@ -134,7 +134,7 @@ def test_what_does_not_fit_into_the_queue_fails_at_once():
 
 
 def test_a_queue_is_full_when_it_holds_too_much():
-    """By the size of the runs that are waited for; one of them is always let in."""
+    """The limit is the size of all pending runs; an empty queue accepts a run of any size."""
     heavy = [replace(report_of(after(0.2), after(0.2)), trajectory=trajectory(output=["x" * 5_000] * 10)) for _ in range(3)]
     with running(max_bytes=60_000) as (later, seen):
         for report in heavy:
@@ -147,7 +147,7 @@ def test_a_queue_is_full_when_it_holds_too_much():
 
 
 def test_one_that_takes_too_long_fails():
-    """The others do not wait for it."""
+    """Other results are not delayed by it."""
     with running(timeout_s=0.1) as (later, seen):
         later.put(report_of(after(60.0), after(0.0)))
         assert later.wait(5.0)
@@ -167,7 +167,7 @@ async def exits(trajectory: Trajectory) -> Outcome:
 
 
 class OutOfTime(BaseException):
-    """As the timeouts of some libraries are."""
+    """A timeout that is not an `Exception`, as in some libraries."""
 
 
 async def runs_out(trajectory: Trajectory) -> Outcome:
@@ -190,7 +190,7 @@ async def cancels_itself(trajectory: Trajectory) -> Outcome:
     ],
 )
 def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
-    """Whatever it raises or returns."""
+    """Any exception or return value of a scorer affects its own result only."""
     with running() as (later, seen):
         later.put(report_of(evaluate, after(0.05)))
         assert later.wait(5.0)
@@ -199,7 +199,7 @@ def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
 
 
 def test_the_end_waits_and_then_gives_up():
-    """Results in time are reported as they are, the others as failed; nothing is accepted afterwards."""
+    """Results that end in time are reported, the others are failed, and later ones are refused."""
     seen = Seen()
     later = AsyncEvaluator(seen, concurrency=2)
     later.put(report_of(after(0.05), after(60.0), after(60.0)))
@@ -211,7 +211,7 @@ def test_the_end_waits_and_then_gives_up():
 
 
 class Blocking:
-    """Blocks the thread that all share until it is released."""
+    """Blocks the shared thread until it is released."""
 
     def __init__(self) -> None:
         self.freed = threading.Event()
@@ -228,7 +228,7 @@ class Blocking:
 
 
 def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCaptureFixture):
-    """Waiting and stopping keep their time; what did not come is reported as failed, once."""
+    """`wait` and `stop` keep their time limits; unfinished results are failed once."""
     blocking, seen = Blocking(), Seen()
     later = AsyncEvaluator(seen)
     began = time.monotonic()
@@ -243,7 +243,7 @@ def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCap
 
 
 def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
-    """Those that come after the limit of time run on another thread; there are not many of these."""
+    """Results that are put after the time limit run on another thread; the number of threads is limited."""
     monkeypatch.setattr(judges, "_TICK_S", 0.05)
     blocking, before = Blocking(), threading.active_count()
     with running(timeout_s=0.1, max_queue=2) as (later, seen):
@@ -260,7 +260,7 @@ def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPat
 
 
 def test_waiting_is_for_what_was_put_before():
-    """A later one that never comes does not count."""
+    """`wait` does not wait for a result that was put after its call."""
     with running(concurrency=2) as (later, _):
         later.put(report_of(after(0.3)))
         waiting: list[bool] = []
@@ -274,7 +274,7 @@ def test_waiting_is_for_what_was_put_before():
 
 
 def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
-    """A span that a judge makes by hand is not recorded, nor is the caller's trace continued."""
+    """A span that a judge creates is not recorded, and the caller's trace is not continued."""
     memory = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(memory))
@@ -292,7 +292,7 @@ def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
 
 
 def test_reports_made_whole_keep_their_order_and_ask_ahead():
-    """Twenty runs whose judges take their time are done in the time of a few."""
+    """Twenty runs with slow judges take no longer than a few of them."""
     reports = [report_of(after(0.2 if i % 2 else 0.1, i / 20), run=i) for i in range(20)]
     began = time.monotonic()
     whole = list(with_late_results(reports, lambda emit: AsyncEvaluator(emit, concurrency=20)))
@@ -302,6 +302,6 @@ def test_reports_made_whole_keep_their_order_and_ask_ahead():
 
 
 def test_reports_are_as_they_were_where_nothing_comes_later():
-    """No thread, no wait."""
+    """Without pending results there is no thread and no wait."""
     reports = [report_of()]
     assert list(with_late_results(reports, lambda emit: None)) == reports

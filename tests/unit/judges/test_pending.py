@@ -1,4 +1,4 @@
-"""What the engine leaves pending: data, with the ids that the results will have."""
+"""Pending results of the engine: data with the ids that the results will have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reports_of(*scorers: Any, sample: float = 1.0) -> Any:
 
 
 def test_a_report_has_finished_results_and_lists_pending_ones():
-    """In the order of the configuration on either side."""
+    """Finished and pending results both keep the order of the configuration."""
     (report,) = reports_of(Awaited(), AT_ONCE, Awaited("other"))
     assert [result.scorer for result in report.results] == ["tool_errors"]
     assert [(each.scorer, each.type, each.version, each.revision) for each in (late.template for late in report.pending)] == [
@@ -52,7 +52,7 @@ def test_a_report_has_finished_results_and_lists_pending_ones():
 
 
 def test_a_pending_result_becomes_the_one_that_was_announced():
-    """With the id that it would have had at once."""
+    """Its id is that of a synchronous result."""
     (report,) = reports_of(Awaited())
     (pending,) = report.pending
     result = pending.result(asyncio.run(pending.evaluate(report.trajectory)))
@@ -62,7 +62,7 @@ def test_a_pending_result_becomes_the_one_that_was_announced():
 
 
 def test_nothing_is_pending_without_asynchronous_scorers():
-    """And an engine that has something to wait for says so."""
+    """An engine with asynchronous scorers reports that it has some."""
     assert reports_of(AT_ONCE)[0].pending == ()
     assert not Engine([ScorerSet(name="e", scorers=(AT_ONCE,))]).waits
     engine = Engine([ScorerSet(name="e", scorers=(AT_ONCE, Awaited()))])
@@ -73,7 +73,7 @@ def test_nothing_is_pending_without_asynchronous_scorers():
 
 @pytest.mark.parametrize("nearly", [-1e-9, 1e-9])
 def test_a_scorers_share_is_drawn_as_an_evaluations_is(nearly: float):
-    """By trace id alone; a report that would say nothing is not made."""
+    """Sampling depends on the trace id alone; an empty report is not created."""
     share = sampling_hash(b"t" * 16) + nearly
     asked = nearly > 0
     assert [len(report.pending) for report in reports_of(Awaited(sample=share))] == ([1] if asked else [])
@@ -81,7 +81,7 @@ def test_a_scorers_share_is_drawn_as_an_evaluations_is(nearly: float):
 
 
 def test_a_coroutine_function_is_awaited():
-    """And so is an object that is called like one; a plain function is not."""
+    """An object with an asynchronous `__call__` is awaited, too; a plain function is not."""
 
     async def later(trajectory: Trajectory) -> float:
         return 1.0

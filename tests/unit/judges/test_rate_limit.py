@@ -1,4 +1,4 @@
-"""How often a judge is asked: in a budget, again after trouble, and not twice the same."""
+"""Requests to a judge: rate limit, retries and cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otel_eval.scorers.judge import JudgeError
 
 
 class Attempts:
-    """Fails so often, then answers; keeps when it was made."""
+    """Fails `failures` times, then answers; records the time of each attempt."""
 
     def __init__(self, failures: int = 0, after_s: float | None = None) -> None:
         self.times: list[float] = []
@@ -29,7 +29,7 @@ class Attempts:
 
 
 def test_no_window_has_more_attempts_than_the_budget():
-    """Whatever was asked at once; the budget is used up, though."""
+    """Concurrent requests do not exceed the budget, and use all of it."""
     limits, attempts = RateLimiter(per_minute=4, window_s=0.5), Attempts()
 
     async def ask() -> None:
@@ -44,7 +44,7 @@ def test_no_window_has_more_attempts_than_the_budget():
 
 
 def test_a_repetition_counts_against_the_budget():
-    """Every attempt is paid for."""
+    """A retry is counted like a first attempt."""
     limits, attempts = RateLimiter(per_minute=2, retries=3, window_s=0.4, first_s=0.001), Attempts(failures=2)
     began = time.monotonic()
     asyncio.run(limits.repeat(attempts))
@@ -52,7 +52,7 @@ def test_a_repetition_counts_against_the_budget():
 
 
 def test_who_gives_up_waiting_takes_nothing_from_the_budget():
-    """Many who wait for less time than their turn would take cost those who come after them nothing."""
+    """Requests that are cancelled while they wait do not delay later ones."""
     limits, attempts = RateLimiter(per_minute=1, window_s=0.2), Attempts()
 
     async def ask(timeout_s: float) -> None:
@@ -68,7 +68,7 @@ def test_who_gives_up_waiting_takes_nothing_from_the_budget():
 
 
 def test_waits_grow_and_end():
-    """Each is up to twice the one before."""
+    """Each delay is at most twice the one before."""
     limits, attempts = RateLimiter(retries=4, first_s=0.02), Attempts(failures=9)
     with pytest.raises(JudgeError, match="not yet"):
         asyncio.run(limits.repeat(attempts))
@@ -79,7 +79,7 @@ def test_waits_grow_and_end():
 
 @pytest.mark.parametrize("after_s", [float("inf"), 1_700_000_000.0, 7200.0])
 def test_a_judge_is_tried_again_after_an_hour_whatever_it_says(after_s: float, monkeypatch: pytest.MonkeyPatch):
-    """Some send the time of day instead of a number of seconds."""
+    """Some endpoints send the time of day instead of a number of seconds."""
     limits, attempts, began = RateLimiter(), Attempts(failures=1, after_s=after_s), time.monotonic()
     for elapsed_s in (0, 3500):
         monkeypatch.setattr(time, "monotonic", lambda now=began + elapsed_s: now)
@@ -90,7 +90,7 @@ def test_a_judge_is_tried_again_after_an_hour_whatever_it_says(after_s: float, m
 
 
 def test_what_is_no_trouble_that_passes_is_not_repeated():
-    """A refusal stays one."""
+    """An error that is not retryable is raised at once."""
     times: list[float] = []
 
     async def refused() -> str:
@@ -104,7 +104,7 @@ def test_what_is_no_trouble_that_passes_is_not_repeated():
 
 @given(st.integers(0, 9), st.lists(st.integers(0, 20)))
 def test_a_cache_never_holds_more_than_it_may_and_never_another_answer(size: int, keys: list[int]):
-    """And always what was put last, if it holds anything."""
+    """A cache of at least one answer always has the one that was put last."""
     cache = AnswerCache(size)
     for key in keys:
         found = cache.get(bytes([key]))
@@ -116,7 +116,7 @@ def test_a_cache_never_holds_more_than_it_may_and_never_another_answer(size: int
 
 
 def test_what_is_looked_up_stays():
-    """The other half makes room."""
+    """The answers that were not looked up are evicted."""
     cache = AnswerCache(4)
     for number in range(20):
         cache.put(b"kept", "kept")

@@ -1,4 +1,4 @@
-"""A tree as one expression: it gives the way that a walk takes, or nothing."""
+"""A tree as one expression: its value is the path that a walk takes, or it has none."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CALLS = st.builds(
 
 @st.composite
 def runs(draw):
-    """Runs of a few calls, with much that is odd or was not recorded."""
+    """Runs of a few calls, with many unusual or unrecorded values."""
     numbers = {"input_tokens": draw(st.sampled_from([None, 0, 2, 5]))}
     calls = draw(st.lists(CALLS, max_size=3))
     return trajectory(*calls, input=draw(RECORDED), output=draw(RECORDED), **numbers)
@@ -81,7 +81,7 @@ def runs(draw):
 
 @st.composite
 def specs(draw):
-    """Trees whose nodes follow one another, with ends and leaps forward on the way."""
+    """Trees whose nodes form a sequence, in which verdicts may end or skip nodes."""
     names = "mnopqs"[: draw(st.integers(2, 6))]
     nodes, labels = {}, []
     for at, name in enumerate(names):
@@ -108,7 +108,7 @@ def end_of(later):
 
 
 def scorer_of(spec):
-    """The scorer; what would be refused is no tree to be tried."""
+    """Return the scorer, or discard a specification that is refused."""
     try:
         return create_scorer(spec)
     except ConfigError:
@@ -116,7 +116,7 @@ def scorer_of(spec):
 
 
 def outcome_of(scorer, run):
-    """The way by one expression, and by a walk."""
+    """Return the result by one expression, and by a walk."""
     by_one = scorer.compiled and scorer.compiled.walked(ExpressionEvaluator(Bindings(scorer.reading, run)))
     return by_one, finished(walk(scorer.plan, ExpressionEvaluator(Bindings(scorer.reading, run)), None))
 
@@ -125,7 +125,7 @@ def outcome_of(scorer, run):
 @given(specs(), st.lists(runs(), min_size=5, max_size=5))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_one_expression_tells_the_way_that_a_walk_takes(spec, drawn):
-    """Or nothing, on whatever runs and expressions."""
+    """It has that path or no value, for any runs and expressions."""
     scorer = scorer_of(spec)
     for run in drawn:
         by_one, walked = outcome_of(scorer, run)
@@ -158,7 +158,7 @@ TOO_MANY = {f"n{at:02}": binary("calls.size() > 1", *[f"n{at + 1:02}"] * 2 if at
     [(COMMENTED, "a"), (LABELLED, "a"), (CHOICE, "a"), (TWO_WAYS, ["a", "b"]), (LONG, "n00")],
 )
 def test_an_ordinary_run_is_decided_by_one_expression(nodes, root):
-    """Nothing is walked."""
+    """Such a run is not walked."""
     by_one, walked = outcome_of(create_scorer({"type": "dag", "root": root, "nodes": nodes}), RUN)
     assert (by_one.end, [*by_one.path]) == (walked.end, [*walked.path])
 
@@ -173,7 +173,7 @@ EARLY = [
 @pytest.mark.parametrize("cel", EARLY)
 @pytest.mark.parametrize("asked", ["run.output", "run.output.split(' ')[0] + ' two'"])
 def test_a_loop_that_ends_early_leaves_nothing_in_the_outputs_of_tasks(cel, asked):
-    """The evaluator may take the item at which it ended for a value that is evaluated later at the same depth."""
+    """The evaluator may use the last item as a value that is evaluated later at the same depth."""
     nodes = {"a": binary(cel, "b"), "b": task(asked, "c"), "c": binary("b == 'one two'")}
     scorer = create_scorer({"type": "dag", "root": "a", "nodes": nodes})
     by_one, walked = outcome_of(scorer, RUN)
@@ -183,7 +183,7 @@ def test_a_loop_that_ends_early_leaves_nothing_in_the_outputs_of_tasks(cel, aske
 
 @pytest.mark.parametrize("nodes", [TOO_LONG, TOO_MANY])
 def test_a_tree_that_is_too_much_for_one_expression_is_walked(nodes):
-    """With the same result."""
+    """The result is the same."""
     scorer = create_scorer({"type": "dag", "root": "n00", "nodes": nodes})
     assert scorer.compiled is None
     assert scorer(RUN).value == 1
@@ -191,14 +191,14 @@ def test_a_tree_that_is_too_much_for_one_expression_is_walked(nodes):
 
 @pytest.mark.parametrize("cel", ["run.output + run.output", "1u", "dyn([1u])", "dyn({1: 'a'})", "run.agent", "calls[7]"])
 def test_what_is_out_of_the_ordinary_is_walked(cel):
-    """An output too large for a label, a kind that Python does not tell from another, what was not recorded, an error."""
+    """The causes: an output too large for a label, a type that Python does not distinguish, an unrecorded value, an error."""
     scorer = create_scorer({"type": "dag", "root": "a", "nodes": {"a": task(cel, "b"), "b": binary("[a].size() == 1")}})
     run = trajectory(call("search"), output="x" * 200_000)
     assert outcome_of(scorer, run)[0] is None
 
 
 def test_explanation_and_details_are_made_when_asked_for():
-    """And are those of the way; of equal outcomes, too."""
+    """They are those of the path, for equal outcomes, too."""
     scorer = create_scorer({"type": "dag", "root": "a", "nodes": LABELLED})
     path = [{"node": "a"}, {"node": "b"}, {"node": "c", "verdict": True}]
     assert scorer(RUN) == Scored(1.0, True, "a → b → c: true → 10 of 10", {"path": path, "score": 10})
@@ -207,7 +207,7 @@ def test_explanation_and_details_are_made_when_asked_for():
 @given(st.sampled_from([each for each in BINARIES if each != "true"]), runs())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_others_look_at_makes_no_difference(cel, run):
-    """An expression gives the same where nothing else is bound and where everything is."""
+    """The value of an expression does not depend on which other variables are bound."""
     everything = "[run.agent, run.duration_ms, run.model_calls, run.input, run.output, calls].size() == 0"
     ends = {"b": binary(everything)}
     alone = create_scorer({"type": "dag", "root": "a", "nodes": {"a": binary(cel)}})
@@ -218,7 +218,7 @@ def test_what_others_look_at_makes_no_difference(cel, run):
 
 
 def test_a_verdict_that_no_expression_can_come_to_keeps_a_tree_from_being_one():
-    """Half of a surrogate pair is in no text of CEL's."""
+    """No text in CEL has an unpaired surrogate."""
     leaves = [{"verdict": "\ud800", "score": 1}, {"verdict": "b\n", "score": 10}]
     scorer = scorer_of({"type": "dag", "root": "a", "nodes": {"a": {"type": "choice", "cel": "run.input", "children": leaves}}})
     assert (scorer.compiled, scorer(RUN).value) == (None, 1)

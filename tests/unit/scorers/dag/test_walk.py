@@ -46,20 +46,20 @@ HEADINGS = {
     ],
 )
 def test_the_score_is_the_leafs_and_the_explanation_the_way(output, value, path):
-    """A tenth of it."""
+    """The score is that of the leaf / 10."""
     outcome = dag(HEADINGS)(trajectory(output=output))
     assert isinstance(outcome, Scored)
     assert (outcome.value, outcome.explanation) == (value, path)
 
 
 def test_details_tell_the_way_as_data():
-    """Verdicts as they are written; a task has none."""
+    """Verdicts have the values of the configuration; a task has none."""
     path = [{"node": "a"}, {"node": "there", "verdict": True}, {"node": "right", "verdict": "right"}]
     assert dag(HEADINGS)(RUN).details == {"path": path, "score": 10}
 
 
 def test_strict_floors_everything_below_ten():
-    """A half-good leaf is worth nothing then."""
+    """A leaf below 10 gives 0."""
     tree = {"a": binary("calls.size() == 2", 9.9, 10)}
     assert dag(tree, strict=True)(RUN) == Scored(
         0.0, False, "a: true → 9.9 of 10", {"path": [{"node": "a", "verdict": True}], "score": 9.9}
@@ -74,7 +74,7 @@ def test_the_threshold_is_of_the_value():
 
 
 def test_a_verdict_outside_those_allowed_fails():
-    """And is not quoted, for it may be content, but in the message that stays in the process."""
+    """It may be content, so only the message, which stays in the process, quotes it."""
     outcome = dag(HEADINGS)(trajectory(output="x\ny"))
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "UnknownVerdict"
@@ -83,20 +83,20 @@ def test_a_verdict_outside_those_allowed_fails():
 
 
 def test_one_is_not_true():
-    """Nor is zero false."""
+    """0 is not false either."""
     outcome = dag({"a": binary("run.output")})(trajectory(output=1))
     assert isinstance(outcome, Failed)
 
 
 def test_what_was_not_recorded_skips_with_the_nodes_name():
-    """Only where the way leads by."""
+    """Values that only nodes outside of the path read do not matter."""
     tree = {"a": binary("calls.size() == 2", "b", 3), "b": binary("run.input == 'x'")}
     assert dag(tree)(RUN) == Skipped("b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]}, "not_recorded")
     assert dag(tree)(trajectory()).value == 0.3
 
 
 def test_unrecorded_calls_skip_only_the_nodes_that_read_them():
-    """The others decide."""
+    """Other nodes still decide."""
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
     assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text == "b: calls not recorded"
@@ -110,13 +110,13 @@ def test_incomplete_evidence_skips():
 
 
 def test_an_expression_that_does_not_fit_fails_with_the_nodes_name():
-    """An index that there is not."""
+    """The index does not exist."""
     outcome = dag({"a": binary("calls[5].name == 'x'")})(RUN)
     assert (outcome.error_type, outcome.message) == ("ExpressionError", "a: UNKNOWN: Index error: index=5 size=2")
 
 
 def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
-    """The way ends without them here."""
+    """Here the path ends without those nodes."""
     tree = {
         "asked": task("run.input.size()", "long"),
         "a": binary("calls.size() == 2", 10, "long"),
@@ -130,14 +130,14 @@ def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
 
 
 def test_a_successor_that_is_a_tasks_child_as_well_runs_only_on_its_verdict():
-    """The edge of data alone does not open it."""
+    """Being a child of the task is not enough."""
     tree = {"a": task("1", "b", "c"), "b": binary("calls.size() == 2", "c", 1), "c": binary("a == 1", 7)}
     assert dag(tree)(RUN).explanation == "a → b: true → c: true → 7 of 10"
     assert dag(tree)(trajectory()).explanation == "a → b: false → 1 of 10"
 
 
 def test_a_node_waits_for_every_task_that_it_reads():
-    """Whether it is listed as a child or read by its label."""
+    """The node may be listed as a child of the task or read its label."""
     tree = {
         "a": task("1", "b", "d"),
         "b": task("a + 1", "c"),
@@ -148,7 +148,7 @@ def test_a_node_waits_for_every_task_that_it_reads():
 
 
 def test_a_shared_node_runs_once():
-    """Two decisions lead to it, in one run or the other."""
+    """Two decisions lead to it, in different runs."""
     tree = {
         "t": task("1", "a", "b"),
         "a": binary("calls.size() == 2", "c", "c"),
@@ -159,7 +159,7 @@ def test_a_shared_node_runs_once():
 
 
 def test_two_verdicts_that_lead_to_one_node_do_not_stand_in_for_a_task():
-    """It waits for what it reads, however often it is asked to go on."""
+    """The node waits for all tasks that it reads, even if several verdicts lead to it."""
     tree = {
         "t": task("1", "a", "b", "u"),
         "u": task("t + 1", "v"),
@@ -172,7 +172,7 @@ def test_two_verdicts_that_lead_to_one_node_do_not_stand_in_for_a_task():
 
 
 def test_named_verdicts_can_be_shared():
-    """By as many decisions as list them."""
+    """Any number of decisions may list them."""
     tree = {
         "good": {"type": "verdict", "verdict": True, "score": 10},
         "a": {"type": "binary", "cel": "calls.size() == 2", "children": ["good", leaf(False, "b")]},
@@ -186,7 +186,7 @@ def scores(spec):
 
 
 def test_a_verdict_may_lead_to_another_scorer():
-    """Whose score is not a tenth of anything."""
+    """The score of that scorer is not divided by 10."""
     tree = {"a": {"type": "binary", "cel": "calls.size() > 0", "children": [scores({"type": "tool_errors"}), leaf(False, 0)]}}
     scorer = dag(tree)
     outcome = scorer(RUN)
@@ -197,7 +197,7 @@ def test_a_verdict_may_lead_to_another_scorer():
 
 
 def test_another_scorers_skip_and_failure_are_the_trees():
-    """With its name."""
+    """The text begins with the name of that scorer."""
     tree = {
         "a": {"type": "binary", "cel": "true", "children": [scores({"type": "error_recovery", "name": "mended"}), leaf(False, 0)]}
     }
@@ -207,7 +207,7 @@ def test_another_scorers_skip_and_failure_are_the_trees():
 
 
 def test_what_must_be_read_is_what_nodes_and_further_scorers_look_at():
-    """Also on ways that are rarely taken."""
+    """Nodes on paths that are rarely taken are included."""
     tree = {
         "a": binary("calls.all(c, has(c.arguments.q))", "b", 0),
         "b": {
@@ -221,7 +221,7 @@ def test_what_must_be_read_is_what_nodes_and_further_scorers_look_at():
 
 
 def test_a_reference_is_read_from_an_attribute():
-    """By every node that looks at it."""
+    """Every node may read it."""
     tree = {"a": binary("run.output == reference.answer")}
     run = trajectory(output="Rome", attributes={"wanted": '{"answer": "Rome"}'})
     assert dag(tree, reference="wanted")(run).value == 1
@@ -229,14 +229,14 @@ def test_a_reference_is_read_from_an_attribute():
 
 
 def test_calls_kept_by_a_task_are_calls():
-    """Their fields are checked and read."""
+    """Their fields are read, and an unrecorded one is reported."""
     tree = {"a": task("calls.filter(c, c.error == null)", "b"), "b": binary("a.all(c, c.arguments.q == 'x')")}
     assert dag(tree)(RUN).value == 1
     assert dag(tree)(trajectory(call("b"))).text == "b: arguments of b (0) not recorded"
 
 
 def test_long_ways_and_names_are_cut_in_the_explanation():
-    """Not in the details."""
+    """Details list all of them in full."""
     names = [f"{'n' * 70}{at}" for at in range(40)]
     tree = {name: binary("true", then, 0) for name, then in zip(names, [*names[1:], 10], strict=True)}
     outcome = dag(tree, names[0])(RUN)
