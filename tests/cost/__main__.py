@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from costs.measuring import Cpu, cpu_of, engine, memory_of
 from costs.shapes import SHAPES, Shape
 
-FREE = 2 * 2**20  # of memory, for each request: what no estimate is needed for
+FREE = 3 * 2**20  # of memory, for each request: what no estimate is needed for
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
 MOST_MEMORY = 3.0  # times its estimate
-FREE = 2 * 2**20  # bytes that any process takes for anything
+FREE = 3 * 2**20  # bytes that any process takes for anything; 2 MiB were passed by a twentieth now and then
 ROOT = Path(__file__).parents[2]
 SHAPE = pytest.mark.parametrize("shape", SHAPES, ids=[each.name for each in SHAPES])
 
