@@ -82,20 +82,9 @@ def origin_attributes(origin: tuple[Any, ...]) -> dict[str, Any]:
 
 def origin_of(report: Report) -> tuple[Any, ...]:
     """The values of attributes of a run of which there are few combinations, so that encoding can remember them."""
-    run, evaluator = report.trajectory, report.stamp.evaluator
-    deployment = run.service_version, run.environment
-    target = run.agent or run.name
-    return (
-        report.evaluation,
-        run.completeness.value,
-        report.revision,
-        run.service,
-        run.agent,
-        target,
-        *deployment,
-        evaluator,
-        SCHEMA,
-    )
+    run = report.trajectory
+    of_run = run.service, run.agent, run.agent or run.name, run.service_version, run.environment
+    return report.evaluation, run.completeness.value, report.revision, *of_run, report.stamp.evaluator, SCHEMA
 
 
 def single_attributes(report: Report) -> dict[str, Any]:

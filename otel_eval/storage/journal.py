@@ -330,7 +330,7 @@ class SegmentRefs:
         with self._lock:
             traces = self._traces.get(segment, set())
             while traces:
-                trace_id = traces.pop()  # for good: a trace that is no longer held is not opened again
+                trace_id = traces.pop()  # permanently: a trace that is no longer held does not become open
                 if is_open(trace_id):
                     traces.add(trace_id)
                     return False

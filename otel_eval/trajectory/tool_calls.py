@@ -79,6 +79,13 @@ class _ToolSpan:
     table: ReadTable
     fields: ToolFields
     attributes: Mapping[str, Any]
+    _exception: tuple[str, str] | None = None
+
+    def exception(self) -> tuple[str, str]:
+        """Type and message of the last recorded exception; its events are decoded once."""
+        if self._exception is None:
+            self._exception = exception_of(self.reader.events())
+        return self._exception
 
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
@@ -121,7 +128,7 @@ def _is_paused(span: _ToolSpan) -> bool:
     # Some end the span as if it had succeeded, without a result.
     if not failed and not (span.table.convention.failures_in_results and span.table.value(span.attributes, Field.RESULT) is None):
         return False
-    return is_pause(span.fields.error_type, *exception_of(span.reader.events()))
+    return is_pause(span.fields.error_type, *span.exception())
 
 
 def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder) -> None:
@@ -232,6 +239,14 @@ def _recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
     return named_arguments(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
 
 
+def has_result(spans: ClassifiedTrace, call: ToolCallBuilder) -> bool:
+    """Whether a result of the call was recorded, also if no scorer needs it."""
+    if call.result is not UNRECORDED:
+        return True
+    span = _tool_span(spans, call.place, spans.plan.tool_readers[call.table.name])
+    return Field.RESULT in _recorded(spans, span)
+
+
 def _may_show_failure(result: Any) -> bool:
     return not isinstance(result, str) or any(word in result for word in FAILURE_WORDS)
 
@@ -243,7 +258,7 @@ def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
     message = reader.status_message
     trace_back = _TRACEBACK in message
     if not error_type or not message or trace_back:
-        exception_type, exception_message = exception_of(reader.events())
+        exception_type, exception_message = span.exception()
         error_type = error_type or exception_type
         message = exception_message or message if trace_back else message or exception_message
     return ToolError(error_type or "_OTHER", message)

@@ -10,17 +10,16 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Final
 
 from otel_eval.conventions import Field
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.values import frozen
-from otel_eval.model import UNRECORDED, Kind, ToolCall
+from otel_eval.model import Kind, ToolCall
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate
-from otel_eval.trajectory.tool_calls import ToolCallBuilder
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
 
 _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 
@@ -65,7 +64,7 @@ class UnknownCalls:
         latest = [call for call in calls if call.start >= start] if last is not None else _not_followed(calls)
         unfinished = next((call for call in latest if self._may_wait(call)), None)
         # Without model spans, nothing but the results of other calls shows that this one should have a result.
-        if unfinished is not None and (models or any(map(self._has_result, calls))):
+        if unfinished is not None and (models or any(has_result(self._spans, call) for call in calls)):
             return f"the run ended in a call of {self._scope(unfinished.place)} without a result: it may wait for an approval"
         if last is not None and has_failed and self._requested(last) > len(latest) + self._others_since(run, start):
             return (
@@ -75,17 +74,7 @@ class UnknownCalls:
 
     def _may_wait(self, call: ToolCallBuilder) -> bool:
         """Whether the span of a call may be that of one that waits for an approval, or was cancelled."""
-        return not call.error and call.table.convention.pauses_unrecorded and not self._has_result(call)
-
-    def _has_result(self, call: ToolCallBuilder) -> bool:
-        """Whether the span of a call records a result, also where no scorer needs it."""
-        if call.result is not UNRECORDED:
-            return True
-        reader, table = self._spans.readers[call.place], call.table
-        if table.value(reader.attributes(table.keys_wanted(Field.RESULT)), Field.RESULT) is not None:
-            return True
-        events = chain(reader.events(), self._spans.logs(call.place))
-        return any(each is Field.RESULT for event in events for each, _ in table.fields_of(event))
+        return not call.error and call.table.convention.pauses_unrecorded and not has_result(self._spans, call)
 
     def _requested(self, place: int) -> int:
         """How many calls the model call certainly asked for."""

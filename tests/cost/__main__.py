@@ -16,10 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from costs.measuring import Cpu, cpu_of, engine, memory_of
+from costs.measuring import FREE, Cpu, cpu_of, engine, memory_of
 from costs.shapes import SHAPES, Shape
-
-FREE = 3 * 2**20  # of memory, for each request: what no estimate is needed for
 
 
 def main() -> int:

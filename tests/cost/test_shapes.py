@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from costs.measuring import FORMS, cpu_of, engine
+from costs.measuring import FORMS, FREE, cpu_of, engine
 from costs.shapes import SHAPES, Shape
 
 from otel_eval.engine import Engine
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow
 
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
 MOST_MEMORY = 3.0  # times its estimate
-FREE = 3 * 2**20  # bytes that any process takes for anything; 2 MiB were passed by a twentieth now and then
 ROOT = Path(__file__).parents[2]
 SHAPE = pytest.mark.parametrize("shape", SHAPES, ids=[each.name for each in SHAPES])
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import (
-    DEFAULT_WORKFLOW,
-    GEN_AI,
-    OPERATION,
-)
+from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, OPERATION
 from otel_eval.conventions.table import Rule
 from otel_eval.model import Kind
 

@@ -30,6 +30,7 @@ from otel_eval.sources.receiver.memory import Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 
+FREE: Final = 3 * 2**20  # bytes of memory that a request may take beyond its estimate: runs of the same code differ by one MiB
 FORMS: Final = ("protobuf", "json", "gzip")
 """Protobuf, JSON, and protobuf in gzip."""
 TIMES: Final = 8
