@@ -1,12 +1,13 @@
 """Spans per CPU-second of the receiver with every trace scored, against a handler that only parses.
 
-    python tests/bench/receiver.py [--rounds 3] [--spans 100000] [profiles]
+    python tests/bench/receiver.py [--rounds 3] [--spans 100000] [--unscored] [profiles]
 
 Server processes take the same requests of about 512 spans over gRPC from this process, in turn. The floor is a bare grpcio
 server that parses each request with protobuf (upb) and answers, with default malloc. Against it stands `otel-eval serve`
 with four scorers that read no content, and results written as JSON Lines. Where make collector built one, the Collector takes
 the same requests: its tail_sampling processor assembles traces and applies two policies that read each span. CPU is the server
-process's own, user and system, over everything: receiving, assembling and evaluating.
+process's own, user and system, over everything: receiving, assembling and evaluating. With `--unscored` a third server of this
+project takes them, which closes traces as usual and does not evaluate them: what is left for evaluation in a ratio.
 
 Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, the `recorded` traces of tests/traces in turn, and
 `arguments`: these with a scorer of arguments as well. Every trace has trace, span and call ids of its own.
@@ -73,6 +74,8 @@ sys.stdin.read()
 server.stop(30)
 print(server.counts(), file=sys.stderr, flush=True)
 """
+
+UNSCORED = f"from otel_eval.engine import Engine\nEngine.evaluate = lambda *trace, **more: []\n{OURS}"
 
 TAIL_SAMPLING = {
     "decision_wait": "1s",
@@ -202,6 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--spans", type=int, default=100_000)
+    parser.add_argument("--unscored", action="store_true", help="measure receiving without evaluation, too")
     parser.add_argument("profiles", nargs="*", help="all if none is given")
     options = parser.parse_args()
     for profile in options.profiles or PROFILES:
@@ -209,21 +213,23 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             results, config = Path(folder) / "results.jsonl", Path(folder) / "eval.json"
             config.write_text(json.dumps(config_of(profile, str(results))))
-            floor, ours = [sys.executable, "-c", PARSE_ONLY], [sys.executable, "-c", OURS, str(config)]
-            rates: list[tuple[float, float, float]] = []
+            floor, ours, unscored = ([sys.executable, "-c", program, str(config)] for program in (PARSE_ONLY, OURS, UNSCORED))
+            rates: list[tuple[float, float, float, float]] = []
             for _ in range(options.rounds):
                 least = run(started(floor), requests, counts, wait_s=0.2)
                 own = run(started(ours), requests, counts, wait_s=3.0)
                 assert results.stat().st_size, "nothing was scored"
                 sampled = run(tail_sampling(Path(folder)), requests, counts, wait_s=3.0) if built() else 0.0
-                rates.append((least, own, sampled))
+                received = run(started(unscored), requests, counts, wait_s=3.0) if options.unscored else 0.0
+                rates.append((least, own, sampled, received))
         size = sum(map(len, requests)) / sum(counts)
         middle = [statistics.median(each) / 1000 for each in zip(*rates, strict=True)]
-        ratio = statistics.median(own / least for least, own, _ in rates)
+        ratio = statistics.median(own / least for least, own, _, _ in rates)
         sampling = f"{middle[2]:.0f} k" if middle[2] else "not run: make collector builds the Collector"
+        received_only = f", received only {middle[3]:.0f} k" if middle[3] else ""
         print(
             f"{profile:9} {size:6.0f} B a span, {sum(counts)} spans, {options.rounds} rounds: parse only {middle[0]:4.0f} k, "
-            f"scored {middle[1]:4.0f} k spans per CPU-second, ratio {ratio:.2f}; tail_sampling {sampling}",
+            f"scored {middle[1]:4.0f} k spans per CPU-second, ratio {ratio:.2f}{received_only}; tail_sampling {sampling}",
             flush=True,
         )
 
