@@ -68,15 +68,29 @@ _HEAD: Final = 144  # each part of a resource or a scope: nearly always there is
 _SCOPE: Final = 2560  # with what its spans share
 _ITEM: Final = 512  # a span or a log record
 _FIELD: Final = 48  # a field of a resource, a scope or a log record, all of which are parsed
-_COSTS: Final = {
-    "traces": (_GROUP, _HEAD, _SCOPE, _ITEM, _FIELD, 0),
-    "logs": (_GROUP, _HEAD, _SCOPE, _ITEM, _FIELD, 1),
-    "metrics": (_FIELD, 0, 0, 0, 0, 0),
-}
-"""By signal: the costs of a group, a head, a scope, an item and a field, and whether the fields of items count."""
-
 _LENGTH: Final = 2  # the wire type of a length-delimited field: the lower three bits of its tag
 _FIRST, _SECOND = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH
+
+_Rule = tuple[int, int | None]
+"""The cost of a field, and the level of its content if that has costs."""
+
+
+def _levels(item: _Rule) -> tuple[tuple[dict[int, _Rule], _Rule], ...]:
+    """By level: the rules of fields by their tag, and the rule of all others."""
+    free, head, field = (0, None), (_HEAD, 3), (_FIELD, None)
+    return (
+        ({_FIRST: (_GROUP, 1)}, free),
+        ({_FIRST: head, _SECOND: (_SCOPE, 2)}, free),
+        ({_FIRST: head, _SECOND: item}, free),
+        ({_FIRST: field}, field),
+    )
+
+
+_LEVELS: Final[dict[str, tuple[tuple[dict[int, _Rule], _Rule], ...]]] = {
+    "traces": _levels((_ITEM, None)),
+    "logs": _levels((_ITEM, 3)),
+    "metrics": (({_FIRST: (_FIELD, None)}, (0, None)),),
+}
 
 _OBJECT: Final = 184
 _LIST: Final = 96
@@ -94,7 +108,7 @@ def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
         signal: traces, logs or metrics.
         limit: where counting stops, so that a greater result is a lower bound.
     """
-    return len(body) + _decoded_size(body, _COSTS[signal], limit)
+    return len(body) + _decoded_size(body, signal, limit)
 
 
 def json_decoded_size(body: bytes) -> int:
@@ -103,22 +117,18 @@ def json_decoded_size(body: bytes) -> int:
     return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
 
 
-def _decoded_size(body: bytes, costs: tuple[int, ...], limit: int) -> int:
+def _decoded_size(body: bytes, signal: str, limit: int) -> int:
     """Add up the costs of the fields of a request; stop at a malformed field or when the sum is above `limit`."""
-    group, head, scope, item, field, deep = costs
-    # By level and tag of a field: its cost, and the level of its content if that has costs.
-    levels: tuple[dict[int, tuple[int, int | None]], ...] = (
-        {_FIRST: (group, 1 if head else None)},
-        {_FIRST: (head, 3), _SECOND: (scope, 2)},
-        {_FIRST: (head, 3), _SECOND: (item, 3 if deep else None)},
-        {_FIRST: (field, None)},
-    )
-    total = 0
-
-    def add_fields(at: int, end: int, level: int) -> None:
-        nonlocal total
-        rules, other_rule = levels[level], (field if level == 3 else 0, None)
-        while at < end and total <= limit:
+    levels, total, at = _LEVELS[signal], 0, 0
+    (rules, other_rule), end = levels[0], len(body)
+    outer = [(rules, other_rule, -1)]  # a level ends where its field does, and the level around it goes on there
+    # A function that calls itself for a level would be in a cycle of references with the body, which would then be held until the
+    # garbage collector runs.
+    with suppress(ValueError, IndexError):  # a malformed field, at which every parser stops
+        while total <= limit and end >= 0:
+            if at == end:
+                rules, other_rule, end = outer.pop()
+                continue
             rule = rules.get(body[at])
             # Nearly every length has one byte or two; a function call for each would take twice as long.
             if rule is not None and (size := body[at + 1]) < 0x80:
@@ -133,8 +143,6 @@ def _decoded_size(body: bytes, costs: tuple[int, ...], limit: int) -> int:
             cost, inner = rule
             total += cost
             if inner is not None:
-                add_fields(content, at, inner)
-
-    with suppress(ValueError, IndexError):  # a malformed field, at which every parser stops
-        add_fields(0, len(body), 0)
+                outer.append((rules, other_rule, end))
+                (rules, other_rule), at, end = levels[inner], content, at
     return total

@@ -101,27 +101,28 @@ def rewrite(signal: str, document: dict[str, Any]) -> Rewritten:
         InputError: it does not nest as OTLP does, or a metric cannot be encoded.
     """
     reasons: list[str] = []
-
-    def usable(given: Any, item: Descriptor) -> Iterator[bytes]:
-        try:
-            yield message(given, item)
-        except InputError as error:
-            reasons.append(str(error))
-
-    def level(given: Any, kind: Descriptor, path: tuple[int, ...]) -> dict[str, Any]:
-        """Return the object with its spans, log records or metrics encoded as bytes."""
-        field = kind.fields_by_number[path[0]]
-        listed, inner = _members(given, field.json_name, field.name), field.message_type
-        assert inner is not None
-        if len(path) > 1:
-            return {**given, field.json_name: [level(each, inner, path[1:]) for each in listed]}
-        return {**given, field.json_name: [written for each in listed for written in usable(each, inner)]}
-
     kind = _KINDS[signal]
-    body = message(level(document, kind, _PATH), kind)
+    body = message(_encode_items(document, kind, _PATH, reasons), kind)
     if reasons and signal == "metrics":
         raise InputError(reasons[0])
     return Rewritten(body, len(reasons), reasons[0] if reasons else "")
+
+
+def _encode_items(given: Any, kind: Descriptor, path: tuple[int, ...], reasons: list[str]) -> dict[str, Any]:
+    """Return the object with its spans, log records or metrics encoded as bytes; add to `reasons` why some cannot be."""
+    field = kind.fields_by_number[path[0]]
+    listed, inner = _members(given, field.json_name, field.name), field.message_type
+    assert inner is not None
+    if len(path) > 1:
+        return {**given, field.json_name: [_encode_items(each, inner, path[1:], reasons) for each in listed]}
+    return {**given, field.json_name: [written for each in listed for written in _usable(each, inner, reasons)]}
+
+
+def _usable(given: Any, item: Descriptor, reasons: list[str]) -> Iterator[bytes]:
+    try:
+        yield message(given, item)
+    except InputError as error:
+        reasons.append(str(error))
 
 
 def _members(parent: Any, camel: str, snake: str) -> list[Any]:
