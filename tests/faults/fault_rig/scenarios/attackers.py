@@ -102,7 +102,9 @@ def _beside(
             assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs}: {sender.answers}"
             assert service.metric("receiver_internal_errors_total") == 0
             books = settled(service, sent, sender, within_s=60)
-            assert service.said() == [], service.said()[:3]
+            # One of the bombs is a trace of very many spans.
+            said = [line for line in service.said() if "traces.max_spans_per_trace" not in line]
+            assert said == [], said[:3]
             return Outcome(done, times, books, other)
 
         try:
