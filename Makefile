@@ -1,6 +1,7 @@
 # Works on a fresh machine with Python 3.11 or newer and make, from an archive as well as from a clone.
-PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+# A newer Python than the tests have run with is taken only where there is no other.
+PYTHON ?= $(shell for most in 14 99; do for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+	"$$p" -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $$most))" 2>/dev/null && { echo "$$p"; exit; }; done; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -133,5 +134,6 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml setup.py constraints.txt $(SOUR
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py $(filter %.c %.h,$(SOURCES)) constraints.txt
 	@echo "installing into $(VENV) for development"
-	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@$(PIP) install -c constraints.txt -e '.[dev]' || { echo "the packages for development could not be installed;" \
+		"is the package index within reach, and has it all of them for $$($(BIN)/python --version)?" >&2; exit 1; }
 	@touch $@

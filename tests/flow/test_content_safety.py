@@ -64,7 +64,8 @@ def asked(address: str, path: str, token: str | None = None, body: bytes | None 
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
             return f"{answer.headers} {answer.read().decode()}"
     except urllib.error.HTTPError as error:
-        return f"{error.headers} {error.read().decode()}"
+        with error:
+            return f"{error.headers} {error.read().decode()}"
 
 
 def leaked(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from otel_eval.model import Failed, Skipped, SpanRef
+from otel_eval.model import Failed, Scored, Skipped, SpanRef
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
@@ -300,12 +300,12 @@ def nested(depth):
     return found
 
 
-def test_values_nested_beyond_all_measure_fail():
-    """The scorer fails; the process goes on."""
+def test_values_nested_beyond_all_measure_are_compared_or_fail():
+    """It depends on the version of Python and on the size of its stack; the process goes on."""
     spec = {"type": "tool_call_output", "expected": [{"name": "a", "result": nested(100_000)}]}
     outcome = score(spec, trajectory(call("a", result=nested(100_000))))
-    assert isinstance(outcome, Failed)
-    assert outcome.error_type == "RecursionError"
+    failed = isinstance(outcome, Failed) and outcome.error_type == "RecursionError"
+    assert failed or (isinstance(outcome, Scored) and outcome.value == 1.0)
 
 
 def test_long_lists_of_names_are_cut_in_the_explanation():
