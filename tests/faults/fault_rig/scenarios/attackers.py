@@ -125,7 +125,7 @@ def malformed(folder: Path, *, bodies: int, runs: int) -> Outcome:
             for data in islice(spoilt(given[target], bodies + 1), bodies):
                 attacker.call(method, data)
         times = (len(WAYS) + 2) * bodies
-        return finished("spoilt bodies of six encodings over HTTP, of two over gRPC", times, f"answers: {attacker}")
+        return finished("corrupted bodies of six encodings over HTTP, of two over gRPC", times, f"answers: {attacker}")
 
 
 def _bombs(size: int) -> Iterator[tuple[str, str, bytes]]:

@@ -139,7 +139,10 @@ def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) ->
     books = balance(sent, sender.acknowledged, rows_of(service.results))
     figures = f"{len(sender.acknowledged)} runs acknowledged, {books.repeated} results delivered twice under their id"
     return Outcome(
-        f"SIGKILL right before and after the steps from taking to delivering ({len(set(places))} places)", died, books, figures
+        f"SIGKILL immediately before and after the steps from acceptance to delivery ({len(set(places))} places)",
+        died,
+        books,
+        figures,
     )
 
 

@@ -76,8 +76,8 @@ def bad_tls(folder: Path, *, times: int, runs: int) -> Outcome:
         books = settled(service, sent, sender, within_s=30)
     assert trace_id(STRANGE).hex() not in service.results.read_text(), "a span without valid credentials was accepted"
     assert "Traceback" not in "\n".join(service.said())
-    figures = f"each was turned away ({', '.join(sorted(counts))}); none was accepted"
-    return Outcome(f"mTLS: {len(ways)} ways to come without the right certificate", times * len(ways), books, figures)
+    figures = f"each was rejected ({', '.join(sorted(counts))}); none was accepted"
+    return Outcome(f"mTLS: {len(ways)} ways to connect without the right certificate", times * len(ways), books, figures)
 
 
 def wrong_token(folder: Path, *, times: int, runs: int) -> Outcome:

@@ -49,7 +49,7 @@ def idle(folder: Path, *, limit: int, connections: int, runs: int) -> Outcome:
             after.acknowledged |= during.acknowledged
             assert len(after.acknowledged) == 2 * runs, (during.answers, after.answers)
             books.add(settled(service, sent, after, within_s=30))
-    figures = f"at most {max(open_files)} files open; /healthz and /metrics within {_PAGE_S:g} s, all {4 * runs} runs taken"
+    figures = f"at most {max(open_files)} files open; /healthz and /metrics within {_PAGE_S:g} s, all {4 * runs} runs accepted"
     return Outcome(f"{connections} idle connections, gRPC then HTTP, at a limit of {limit} files", 2, books, figures)
 
 

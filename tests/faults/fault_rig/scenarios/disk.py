@@ -170,8 +170,8 @@ def storage_limit(folder: Path, *, runs: int) -> Outcome:
         assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} taken"
         books = settled(service, sent, sender, within_s=60)
     assert size < 2 * MIB, size
-    figures = f"max_size 1 MiB: {size // KIB} KiB on disk while it refused; all {runs} runs taken in the end"
-    return Outcome("more undecided than storage.max_size", sender.answers["refused"], books, figures)
+    figures = f"max_size 1 MiB: {size // KIB} KiB on disk while it refused; all {runs} runs accepted in the end"
+    return Outcome("more pending than storage.max_size", sender.answers["refused"], books, figures)
 
 
 def restart(folder: Path, *, runs: int) -> Outcome:
@@ -202,4 +202,4 @@ def restart(folder: Path, *, runs: int) -> Outcome:
     figures = (
         f"{size // MIB} MiB; ready after {ready:.1f} s, first result after {first:.1f} s, all {runs} runs after {last:.1f} s"
     )
-    return Outcome(f"SIGKILL with {runs * 10:,} undecided spans on disk".replace(",", " "), 1, books, figures)
+    return Outcome(f"SIGKILL with {runs * 10:,} pending spans on disk".replace(",", " "), 1, books, figures)

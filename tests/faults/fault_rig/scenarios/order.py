@@ -54,7 +54,9 @@ def late_spans(folder: Path, *, runs: int) -> Outcome:
         time.sleep(1.0)
         books = settled(service, sent, sender, within_s=30, revisions=True)
     assert books.revised == 4 * runs, f"{books.revised} of {4 * runs} results revised"
-    return Outcome("one call of each run after its result", runs, books, "each result revised once; the last revision is right")
+    return Outcome(
+        "one call of each run after its evaluation", runs, books, "each result revised once; the last revision is right"
+    )
 
 
 def senders_clocks(folder: Path, *, runs: int) -> Outcome:

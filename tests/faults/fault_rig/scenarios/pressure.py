@@ -43,8 +43,8 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
     assert grown < 4 * limit + 32 * MIB, f"grew by {grown // MIB} MiB"
     refused = sender.answers["refused"]
     figures = f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB at most; refused by its own metrics as often as the"
-    figures += f" sender was ({refused}), then took all {runs} runs"
-    return Outcome("load faster than scoring, until senders are refused", refused, books, figures)
+    figures += f" client saw ({refused}), then accepted all {runs} runs"
+    return Outcome("load faster than scoring, until backpressure", refused, books, figures)
 
 
 def too_many_traces(folder: Path, *, runs: int) -> Outcome:

@@ -43,7 +43,7 @@ def hanging(folder: Path, *, runs: int) -> Outcome:
     assert sum(counts.values()) == runs, counts
     assert counts["failed", "timeout"] == 3, counts
     assert counts["failed", "quarantined"] > 0, counts
-    figures = f"given up after 300 ms, 3 times, then not asked for {counts['failed', 'quarantined']} runs; the others went on"
+    figures = f"cancelled after 300 ms, 3 times, then not called for {counts['failed', 'quarantined']} runs; the others went on"
     return Outcome("a scorer that never returns for one run in eight", 3, books, figures)
 
 
