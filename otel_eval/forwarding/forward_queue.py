@@ -181,7 +181,8 @@ class ForwardQueue:
         try:
             return self._client.send(body)
         except Exception as error:  # noqa: BLE001 - the thread must go on; a request that cannot be sent must not block others
-            return ExportResult("permanent", type(error).__name__)
+            # A closed client raises errors, too; the request is not refused, and is forwarded after the next start.
+            return ExportResult("retryable" if self._closed else "permanent", type(error).__name__)
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
         if result.status == "unsupported":

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -130,11 +131,11 @@ def _unreached(details: str) -> str:
 
 
 def _retry_delay(trailers: Any) -> float | None:
-    """The delay in seconds that RetryInfo asks for; None without one."""
-    for key, value in trailers:
-        if key == "grpc-status-details-bin":
+    """The delay in seconds that RetryInfo asks for; None without one, or if the details are malformed."""
+    info = error_details_pb2.RetryInfo()
+    with suppress(DecodeError):
+        for value in [value for key, value in trailers if key == "grpc-status-details-bin"]:
             for detail in status_pb2.Status.FromString(value).details:
-                info = error_details_pb2.RetryInfo()
                 if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
                     return float(info.retry_delay.ToNanoseconds() / 1e9)
     return None
