@@ -14,7 +14,7 @@ from otel_eval.exporters import Exporter
 from otel_eval.exporters.result_requests import logs_request
 from otel_eval.exporters.result_rows import line_of, rows_of
 from otel_eval.model import Report
-from otel_eval.retry import ExportResult
+from otel_eval.retry import ExportResult, Place
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -67,9 +67,10 @@ class KafkaTopicExporter(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Write the records of the batch, and wait until they are acknowledged."""
-        producer, failures = self._open_producer(), list[tuple[int, Any]]()
-        for place, report in enumerate(batch):
-            for key, value in self._records(report):
+        producer, failures = self._open_producer(), list[tuple[Place, Any]]()
+        for at, report in enumerate(batch):
+            for number, (key, value) in enumerate(self._records(report)):
+                place = (at, number) if report.results else at
                 _produce(producer, self._topic, key, value, partial(_add_failure, failures, place), self._timeout_s)
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
@@ -85,14 +86,14 @@ class KafkaTopicExporter(Exporter):
             self._producer = Producer(self._settings, logger=ClientLog())
         return self._producer
 
-    def _result(self, failures: Sequence[tuple[int, KafkaError]]) -> ExportResult:
+    def _result(self, failures: Sequence[tuple[Place, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
             self._producer = None  # after a fatal error it accepts no more records
         retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
         if retryable is not None:
             return ExportResult.retryable(_reason(retryable))
         if failures:
-            return ExportResult.partial([place for place, _ in failures], _reason(failures[0][1]))
+            return ExportResult("ok", _reason(failures[0][1]), failed=tuple([place for place, _ in failures]))
         return ExportResult.ok()
 
     def close(self, timeout_s: float) -> None:
@@ -139,7 +140,7 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Cal
         done(error.args[0], None)
 
 
-def _add_failure(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
+def _add_failure(failures: list[tuple[Place, Any]], place: Place, error: Any, _: Any) -> None:
     if error is not None:
         failures.append((place, error))
 

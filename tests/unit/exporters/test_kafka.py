@@ -77,9 +77,13 @@ def test_an_otlp_record_is_a_request_with_one_event(exporter: Any, servers: str)
 
 
 def test_a_record_that_is_too_large_costs_no_other_result(exporter: Any, servers: str) -> None:
-    result = exporter("large").export([report(1), report(2, explanation="x" * 2_000_000), report(3)])
-    assert (result.status, result.failed, result.reason) == ("ok", (1,), "msg size too large")
-    assert {json.loads(each.value())["trace_id"] for each in consumed(servers, "large", 2)} == {f"{1:032x}", f"{3:032x}"}
+    """Neither of its run nor of others."""
+    large = report(2, explanation="x" * 2_000_000)
+    two = replace(large, results=(*large.results, *report(2, scorer="other").results))
+    result = exporter("large").export([report(1), two, report(3)])
+    assert (result.status, result.failed, result.reason) == ("ok", ((1, 0),), "msg size too large")
+    found = [json.loads(each.value()) for each in consumed(servers, "large", 3)]
+    assert {each["trace_id"] for each in found} == {f"{number:032x}" for number in (1, 2, 3)}
 
 
 def test_a_cluster_that_is_away_is_a_reason_to_retry() -> None:
