@@ -168,8 +168,11 @@ class ExportQueue(Exporter):
         while not self._closed:
             with self._changed:
                 due = self._deferred.due(self._hurry)[: self.exporter.max_batch]
-            if reports := due or self._next_batch():
-                self._deliver(reports)
+            if due:
+                self._deliver(due)
+            # With many deferred reports some may always be due: they must not keep the queue from going on.
+            if (self._queue or not due) and (batch := self._next_batch()):
+                self._deliver(batch)
 
     def _remove(self, reports: Sequence[Report]) -> None:
         """Remove from the queue those of the reports that are in it: they are its first ones, and in its order."""

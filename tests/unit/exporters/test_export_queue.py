@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from otel_eval import create_scorer
 from otel_eval.counters import Counters
@@ -325,6 +326,25 @@ def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Report
         assert delivery.flush(5.0)
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 0
     assert tally.get("results.exported") == 2
+
+
+def test_deferred_results_that_are_always_due_do_not_stop_the_queue(numbered: Callable[[int], Report]):
+    """As when there are so many that retrying each takes longer than their waits."""
+    deferred = ids(*range(3))
+
+    def answer(given: list[str]) -> ExportResult:
+        time.sleep(0.01)  # longer than the waits between two attempts
+        return ExportResult("ok", deferred=tuple(range(len(given)))) if given[0] in deferred else SENT
+
+    always = RetryPolicy(first_s=0.001, longest_s=0.001, last_s=0.001)
+    with delivering(Scripted(answer), retry=always, linger_s=0.0) as (delivery, queue, tally):
+        for number in range(3):
+            delivery.put(numbered(number))
+        wait_until(lambda: tally.get("results.retries") > 3)
+        delivery.put(numbered(3))
+        wait_until(lambda: tally.get("results.exported") == 1)
+        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 3
+    assert tally.get("results.dropped") == 3
 
 
 def test_the_end_of_an_outage_names_what_is_queued(numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture):
