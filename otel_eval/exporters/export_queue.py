@@ -113,6 +113,8 @@ class ExportQueue(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Queue reports until the queue is full; further ones are dropped and counted as `results.refused`. For a process."""
+        if self._closed:
+            return ExportResult.permanent("closed")
         for report in batch:
             count = len(report.results)
             with self._changed:

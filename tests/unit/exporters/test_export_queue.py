@@ -19,7 +19,8 @@ from otel_eval import create_scorer
 from otel_eval.counters import Counters
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.delivery import ExportQueues
-from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.export_queue import ExportQueue, queue_of
+from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
 from otel_eval.model import Report
 from otel_eval.retry import RetryPolicy
@@ -308,6 +309,16 @@ def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], 
     end.set()
     queue._thread.join(10.0)  # an exception in it would fail the test
     assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 1
+
+
+def test_what_comes_after_the_end_is_lost_with_a_word(numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture):
+    """Nothing would export or count it in the queue: a scorer returned after the program had closed its processor."""
+    tally = Counters()
+    fanout = Fanout([queue_of(Scripted(lambda _: SENT), tally, None)], tally)
+    fanout.close(5.0)
+    fanout.export(numbered(1))
+    assert (tally.get("results.export_failed"), fanout.counts()) == (1, {"results.queued{exporter=otlp.logs}": 0})
+    assert "export to otlp.logs failed (closed), 1 results are lost" in caplog.text
 
 
 def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Reports):
