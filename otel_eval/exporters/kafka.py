@@ -62,8 +62,7 @@ class KafkaTopicExporter(Exporter):
         self._settings, self._topic, self._timeout_s = producer_settings(settings, timeout_s), topic, timeout_s
         self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event belongs to a run
         self._records: Final = _json_records if self.exports_no_run else _otlp_records
-        self._producer: Producer | None = None
-        self._process = os.getpid()
+        self._producers: dict[int, Producer] = {}  # by process
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Write the records of the batch, and wait until they are acknowledged."""
@@ -79,16 +78,16 @@ class KafkaTopicExporter(Exporter):
 
     def _open_producer(self) -> Producer:
         """Return the producer; a forked child creates its own, because threads of librdkafka do not survive a fork."""
-        if self._producer is None or self._process != os.getpid():
+        if os.getpid() not in self._producers:
             from confluent_kafka import Producer  # deferred: the package is an extra
 
-            self._process = os.getpid()
-            self._producer = Producer(self._settings, logger=ClientLog())
-        return self._producer
+            # That of the parent is kept: a child that frees it would wait forever for its threads.
+            self._producers[os.getpid()] = Producer(self._settings, logger=ClientLog())
+        return self._producers[os.getpid()]
 
     def _result(self, failures: Sequence[tuple[Place, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
-            self._producer = None  # after a fatal error it accepts no more records
+            del self._producers[os.getpid()]  # after a fatal error it accepts no more records
         retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
         if retryable is not None:
             return ExportResult.retryable(_reason(retryable))
@@ -98,8 +97,7 @@ class KafkaTopicExporter(Exporter):
 
     def close(self, timeout_s: float) -> None:
         """Close the connections; records that are not acknowledged yet are dropped."""
-        producer, self._producer = self._producer, None
-        if producer is not None and self._process == os.getpid():
+        if (producer := self._producers.pop(os.getpid(), None)) is not None:
             producer.purge()
             producer.flush(timeout_s)
 
