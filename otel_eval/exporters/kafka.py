@@ -87,7 +87,7 @@ class KafkaTopicExporter(Exporter):
 
     def _result(self, failures: Sequence[tuple[Place, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
-            del self._producers[os.getpid()]  # after a fatal error it accepts no more records
+            self._producers.pop(os.getpid(), None)  # after a fatal error it accepts no more records
         retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
         if retryable is not None:
             return ExportResult.retryable(_reason(retryable))
