@@ -113,6 +113,8 @@ class ExportQueue(Exporter):
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Queue reports until the queue is full; further ones are dropped and counted as `results.refused`. For a process."""
+        if self._closed:
+            return ExportResult.permanent("closed")
         for report in batch:
             count = len(report.results)
             with self._changed:
@@ -146,7 +148,8 @@ class ExportQueue(Exporter):
                 self._add(report)
 
     def _add(self, report: Report) -> None:
-        self._queue.append(self.exporter.prepared(report))
+        report = self.exporter.prepared(report)
+        self._queue.append(report)
         self._results += len(report.results)
         # Waking the thread for every report would cost more than exporting it.
         if len(self._queue) in (1, self.exporter.max_batch):
@@ -169,16 +172,16 @@ class ExportQueue(Exporter):
                 due = self._deferred.due(self._hurry)[: self.exporter.max_batch]
             if due:
                 self._deliver(due)
-            elif batch := self._next_batch():
+            # With many deferred reports some may always be due: they must not keep the queue from going on.
+            if (self._queue or not due) and (batch := self._next_batch()):
                 self._deliver(batch)
-                self._remove(batch)
 
-    def _remove(self, batch: Sequence[Report]) -> None:
+    def _remove(self, reports: Sequence[Report]) -> None:
+        """Remove from the queue those of the reports that are in it: they are its first ones, and in its order."""
         with self._changed:
-            if self._closed:
-                return
-            for _ in batch:
-                self._results -= len(self._queue.popleft().results)
+            for report in reports:
+                if self._queue and self._queue[0] is report:
+                    self._results -= len(self._queue.popleft().results)
             self._is_stuck = False
             self._changed.notify_all()
 
@@ -200,9 +203,10 @@ class ExportQueue(Exporter):
         if self._attempts.unsupported and len(reports) > 1 and self._attempts.allowed:
             self._deliver(reports[:1])  # one report is enough to see whether the endpoint supports the signal by now
             return self._deliver(reports[1:])
-        backoff = self._attempts.backoff(self._stopping)
+        backoff, result = self._attempts.backoff(self._stopping), ExportResult("retryable")
         while not self._closed:
-            result = self._attempts.make(lambda: self._attempt(reports))
+            if result.status != "ok":  # accepted in part: only the dead letters could not be written
+                result = self._attempts.make(lambda: self._attempt(reports))
             if result.status == "permanent" and len(reports) > 1 and not result.concerns_all:  # perhaps because of one of them
                 half = len(reports) // 2
                 self._deliver(reports[:half])
@@ -240,8 +244,6 @@ class ExportQueue(Exporter):
             refused += [(result.reason, reports, min(result.rejected, count))] if result.rejected else []
         if not all(self._write_dead_letters(result, *each) for each in refused):
             return False
-        if result.status == "ok":
-            self._outage.ended(len(self._queue) - len(reports))
         number = sum([each[2] for each in refused])
         deferred = parts_of(reports, result.deferred)
         left = number + sum(result.not_sent.values()) + results_of(list(deferred.values()))
@@ -254,8 +256,10 @@ class ExportQueue(Exporter):
             self._record_failure(refused[-1][0])
         with self._changed:
             finished = self._deferred.finish(reports, deferred)
-            self._changed.notify_all()
         self._acknowledge(self.name, finished)
+        self._remove(reports)
+        if result.status == "ok":
+            self._outage.ended(len(self._queue))
         if deferred:
             self._counters.add("results.retries", exporter=self.name)
             self._record_failure(result.reasons.get(result.deferred[0], result.reason))
@@ -272,7 +276,7 @@ class ExportQueue(Exporter):
             return True
         try:
             self._dead.add(self.name, reports, reason, number if number < results_of(reports) else None)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter if the file was closed, because the process ends
             self._warnings.say("dead", "the dead-letter file cannot be written (%s), retrying", reason_of(error))
             return False
         self._counters.add("results.dead_letters", number, exporter=self.name)

@@ -61,8 +61,7 @@ class JsonLinesFile:
         """
         with self._lock:
             if self._file is None:
-                sys.stdout.write(lines.decode("utf-8", "replace"))
-                sys.stdout.flush()
+                _write_to_stdout(lines)
             else:
                 with _locked(self._file):
                     _cut_torn_line(self._file)
@@ -91,6 +90,16 @@ class JsonLinesFile:
         with self._lock:
             if self._file is not None:
                 self._file.close()
+
+
+def _write_to_stdout(lines: bytes) -> None:
+    """Write JSON to standard output as UTF-8, whatever encoding `sys.stdout` has for other text."""
+    if (binary := getattr(sys.stdout, "buffer", None)) is not None:
+        sys.stdout.flush()
+        binary.write(lines)
+    else:  # a program has replaced it by a stream of text
+        sys.stdout.write(lines.decode("utf-8", "replace"))
+    sys.stdout.flush()
 
 
 def _append(file: io.RawIOBase, lines: bytes) -> None:
@@ -167,7 +176,7 @@ def _cut_torn_line(file: io.RawIOBase) -> None:
             keep = start + newline + 1
             break
         keep = start
-    if _read(file, keep, len(_LINE_START)) == _LINE_START:
+    if _LINE_START.startswith(_read(file, keep, len(_LINE_START))):  # it may be shorter
         file.truncate(keep)
     else:
         _append(file, b"\n")

@@ -14,7 +14,7 @@ from otel_eval.exporters import Exporter
 from otel_eval.exporters.result_requests import logs_request
 from otel_eval.exporters.result_rows import line_of, rows_of
 from otel_eval.model import Report
-from otel_eval.retry import ExportResult
+from otel_eval.retry import ExportResult, Place
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -62,14 +62,14 @@ class KafkaTopicExporter(Exporter):
         self._settings, self._topic, self._timeout_s = producer_settings(settings, timeout_s), topic, timeout_s
         self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event belongs to a run
         self._records: Final = _json_records if self.exports_no_run else _otlp_records
-        self._producer: Producer | None = None
-        self._process = os.getpid()
+        self._producers: dict[int, Producer] = {}  # by process
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Write the records of the batch, and wait until they are acknowledged."""
-        producer, failures = self._open_producer(), list[tuple[int, Any]]()
-        for place, report in enumerate(batch):
-            for key, value in self._records(report):
+        producer, failures = self._open_producer(), list[tuple[Place, Any]]()
+        for at, report in enumerate(batch):
+            for number, (key, value) in enumerate(self._records(report)):
+                place = (at, number) if report.results else at
                 _produce(producer, self._topic, key, value, partial(_add_failure, failures, place), self._timeout_s)
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
@@ -78,27 +78,26 @@ class KafkaTopicExporter(Exporter):
 
     def _open_producer(self) -> Producer:
         """Return the producer; a forked child creates its own, because threads of librdkafka do not survive a fork."""
-        if self._producer is None or self._process != os.getpid():
+        if os.getpid() not in self._producers:
             from confluent_kafka import Producer  # deferred: the package is an extra
 
-            self._process = os.getpid()
-            self._producer = Producer(self._settings, logger=ClientLog())
-        return self._producer
+            # That of the parent is kept: a child that frees it would wait forever for its threads.
+            self._producers[os.getpid()] = Producer(self._settings, logger=ClientLog())
+        return self._producers[os.getpid()]
 
-    def _result(self, failures: Sequence[tuple[int, KafkaError]]) -> ExportResult:
+    def _result(self, failures: Sequence[tuple[Place, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
-            self._producer = None  # after a fatal error it accepts no more records
+            self._producers.pop(os.getpid(), None)  # after a fatal error it accepts no more records
         retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
         if retryable is not None:
             return ExportResult.retryable(_reason(retryable))
         if failures:
-            return ExportResult.partial([place for place, _ in failures], _reason(failures[0][1]))
+            return ExportResult("ok", _reason(failures[0][1]), failed=tuple([place for place, _ in failures]))
         return ExportResult.ok()
 
     def close(self, timeout_s: float) -> None:
         """Close the connections; records that are not acknowledged yet are dropped."""
-        producer, self._producer = self._producer, None
-        if producer is not None and self._process == os.getpid():
+        if (producer := self._producers.pop(os.getpid(), None)) is not None:
             producer.purge()
             producer.flush(timeout_s)
 
@@ -139,7 +138,7 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Cal
         done(error.args[0], None)
 
 
-def _add_failure(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
+def _add_failure(failures: list[tuple[Place, Any]], place: Place, error: Any, _: Any) -> None:
     if error is not None:
         failures.append((place, error))
 

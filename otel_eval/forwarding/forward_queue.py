@@ -31,7 +31,7 @@ _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data poin
 
 
 class _Request(NamedTuple):
-    """A request, the number of items in it, and the acks of the requests and of the held spans that are joined in it."""
+    """A request, the number of items in it, and the acks of the request, or of the held spans in it."""
 
     body: bytes
     items: int
@@ -121,26 +121,25 @@ class ForwardQueue:
     # ----------------------------------------------------------------- out
 
     def _run(self) -> None:
-        while (request := self._next_request()) is not None:
-            if self._deliver(request.body, request.items) and (request.requests or request.spans):
-                self._acknowledge(request.requests, request.spans)
+        while requests := self._next_requests():
+            self._deliver(requests)
             with self._changed:
-                self._bytes -= len(request.body)
-                self._items -= request.items
+                self._bytes -= sum([len(each.body) for each in requests])
+                self._items -= sum([each.items for each in requests])
                 self._changed.notify_all()
 
-    def _next_request(self) -> _Request | None:
-        """Wait for requests that are due, and remove them joined from the queue; None when the queue is closed."""
+    def _next_requests(self) -> list[_Request]:
+        """Wait for requests that are due, and remove those to join from the queue; [] when the queue is closed."""
         with self._changed:
             while not self._closed:
                 due_s = self._due_s()
                 if due_s == 0:
-                    request = self._pop_joined()
+                    requests = self._pop_requests()
                     if self._queue:
                         self._changed.notify()  # another thread can send the rest
-                    return request
+                    return requests
                 self._changed.wait(due_s)
-        return None
+        return []
 
     def _due_s(self) -> float | None:
         """In how many seconds the queued requests are due; None if the queue is empty."""
@@ -149,22 +148,22 @@ class ForwardQueue:
         is_due = self._flushing or self._queued_bytes > self._enough_bytes
         return 0 if is_due else max(0, self._sent_at + _COLLECT_S - time.monotonic())
 
-    def _pop_joined(self) -> _Request:
-        """Remove requests from the queue and join them: concatenated protobuf requests are one request."""
+    def _pop_requests(self) -> list[_Request]:
+        """Remove requests from the queue that can be joined."""
         self._sent_at = time.monotonic()
-        parts = [self._queue.popleft()]
-        size = len(parts[0].body)
+        requests = [self._queue.popleft()]
+        size = len(requests[0].body)
         while self._queue and size + len(self._queue[0].body) <= _MAX_JOINED:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1].body)
+            requests.append(self._queue.popleft())
+            size += len(requests[-1].body)
         self._queued_bytes -= size
-        if len(parts) == 1:
-            return parts[0]
-        acks = [each for part in parts for each in part.requests], [each for part in parts for each in part.spans]
-        return _Request(b"".join([part.body for part in parts]), sum([part.items for part in parts]), *acks)
+        return requests
 
-    def _deliver(self, body: bytes, items: int) -> bool:
-        """Try until the backend accepted or permanently refused the request; False if the queue was closed before."""
+    def _deliver(self, requests: Sequence[_Request]) -> None:
+        """Try until the backend accepted or permanently refused the requests, or the queue is closed."""
+        # Concatenated protobuf requests are one request.
+        body = requests[0].body if len(requests) == 1 else b"".join([each.body for each in requests])
+        items = sum([each.items for each in requests])
         backoff = self._attempts.backoff(self._stopping)
         while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
             self._outage.began()
@@ -173,15 +172,23 @@ class ForwardQueue:
             self._warnings.say(self._name, message, self._name, result.reason, self._items)
             backoff.wait(result.after_s)
             if self._closed:
-                return False
+                return None
+        if result.status == "permanent" and len(requests) > 1 and not result.concerns_all:  # perhaps because of one client's
+            half = len(requests) // 2
+            self._deliver(requests[:half])
+            return self._deliver(requests[half:])
         self._count_outcome(result, items)
-        return True
+        acks = [ack for each in requests for ack in each.requests], [ack for each in requests for ack in each.spans]
+        if any(acks):
+            self._acknowledge(*acks)
+        return None
 
     def _attempt(self, body: bytes) -> ExportResult:
         try:
             return self._client.send(body)
         except Exception as error:  # noqa: BLE001 - the thread must go on; a request that cannot be sent must not block others
-            return ExportResult("permanent", type(error).__name__)
+            # A closed client raises errors, too; the request is not refused, and is forwarded after the next start.
+            return ExportResult("retryable" if self._closed else "permanent", type(error).__name__)
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
         if result.status == "unsupported":

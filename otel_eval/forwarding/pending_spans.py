@@ -130,9 +130,7 @@ class PendingSpans:
 
     def release_all(self) -> list[PendingSpan]:
         """Remove and return all spans, with the scores they have."""
-        with self._lock:
-            ids = list(self._traces)
-        return [released for trace_id in ids for released in self.release(trace_id)]
+        return [released for trace_id in list(self._traces) for released in self.release(trace_id)]
 
     def __len__(self) -> int:
         """How many spans are held."""

@@ -168,8 +168,6 @@ class Forwarder(Exporter):
             self._journal.dropped(ack)
 
     def _spans_to_hold(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
-        if unsent.signal != "traces":
-            return ()
         if unsent.held:
             return [(trace_id, span_id, frame[1]) for trace_id, span_id, frame, _ in unsent.spans]
         return self._hold_filter.chosen(unsent.spans)

@@ -207,14 +207,16 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         return request
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread, or refuse it if there are too many."""
-        if not self._slots.acquire(blocking=False) and not self._replace_late():
+        """Give the connection a thread, or refuse it if there are too many or no thread can be started."""
+        if self._slots.acquire(blocking=False) or self._replace_late():
             try:
-                self.refuse(request)
-            finally:
-                self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+                return super().process_request(request, client_address)
+            except RuntimeError:  # the system allows no more threads
+                self._slots.release()
+        try:
+            self.refuse(request)
+        finally:
+            self.shutdown_request(request)
 
     def _replace_late(self) -> bool:
         """Close the connection whose client has been late the longest; False if none is late enough, or its thread goes on."""

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -70,27 +71,23 @@ class OtlpClient:
 
     def __init__(self, to: Endpoint, signal: str) -> None:
         self._open: Final = _grpc(to, signal) if to.protocol == "grpc" else _http(to, signal)
-        self._lock = threading.Lock()  # guards _opened and _process
+        self._lock = threading.Lock()  # guards _opened
         renew_after_fork(self)
-        self._opened: _Opened | None = None
-        self._inherited: list[_Opened] = []  # kept: gRPC may hang when a child closes a channel of its parent
-        self._process = os.getpid()
+        self._opened: dict[int, _Opened] = {}  # by process; a parent's is kept: gRPC may hang when a child closes its channel
 
     def send(self, body: bytes) -> ExportResult:
         """Make one attempt."""
         with self._lock:
-            if self._process != os.getpid():
-                self._inherited += [self._opened] if self._opened else []
-                self._opened, self._process = None, os.getpid()
-            self._opened = self._opened or self._open()
-            send, _ = self._opened
+            if os.getpid() not in self._opened:
+                self._opened[os.getpid()] = self._open()
+            send, _ = self._opened[os.getpid()]
         return send(body)
 
     def close(self) -> None:
         """Close the connections of this process; a request that is under way fails."""
         with self._lock:
-            if self._opened is not None and self._process == os.getpid():
-                self._opened[1]()
+            if os.getpid() in self._opened:
+                self._opened[os.getpid()][1]()
 
 
 # ----------------------------------------------------------------------------- gRPC
@@ -130,11 +127,11 @@ def _unreached(details: str) -> str:
 
 
 def _retry_delay(trailers: Any) -> float | None:
-    """The delay in seconds that RetryInfo asks for; None without one."""
-    for key, value in trailers:
-        if key == "grpc-status-details-bin":
+    """The delay in seconds that RetryInfo asks for; None without one, or if the details are malformed."""
+    info = error_details_pb2.RetryInfo()
+    with suppress(DecodeError):
+        for value in [value for key, value in trailers if key == "grpc-status-details-bin"]:
             for detail in status_pb2.Status.FromString(value).details:
-                info = error_details_pb2.RetryInfo()
                 if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
                     return float(info.retry_delay.ToNanoseconds() / 1e9)
     return None

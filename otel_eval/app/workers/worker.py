@@ -80,7 +80,10 @@ def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
     front.send((True, None))
     connection: Connection | None = front
     while connection is not None:
-        threading.Thread(target=_serve, args=(worker, connection), name="otel-eval-part", daemon=True).start()
+        try:
+            threading.Thread(target=_serve, args=(worker, connection), name="otel-eval-part", daemon=True).start()
+        except RuntimeError:  # the system allows no more threads: clients retry, and the worker keeps its traces
+            connection.close()
         connection = _accept(control)
     watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
     watchdog.daemon = True

@@ -5,7 +5,7 @@ trace. A new owner that begins there reads every unfinished trace from its first
 
 A finished trace may still get late spans after the watermark. The new owner has no record of the trace: it would evaluate them
 as a complete trace and give its result another content under the same id. Therefore it first reads the trace ids of a margin
-before the watermark: these traces are finished, and it drops their records. The margin is a length of record time. It is longer
+before the watermark: these traces are finished, and it drops their spans. The margin is a length of record time. It is longer
 if a finished trace has records on both sides of the watermark: then it begins no later than that trace. An owner that commits
 shortly after a rebalance has read little more than the former owner's margin, so the metadata of each commit has the offset at
 which the margin begins.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, Final
@@ -13,6 +13,7 @@ from otel_eval.counters import Counters, Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.delivery import Undelivered
 from otel_eval.model import Completeness
+from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Margin, Start, Watermark
 from otel_eval.sources.kafka.records import DeadRecords, RecordReader, TopicRecord
@@ -138,7 +139,8 @@ class Partition:
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:  # these belong to finished traces
             self._services.counters.add("kafka.records_reread", len(records))
-            firsts = {record.offset: self._note_finished(record) for record in records}
+            trace_ids = self._services.reader.trace_ids
+            firsts = {record.offset: self._note_finished(record, trace_ids(record)) for record in records}
         else:
             if time_s - before_s >= _TICK_S:
                 self.evaluate()  # what is due before these records must not get their spans
@@ -151,10 +153,10 @@ class Partition:
         for _ in records:
             self.queue.popleft()
 
-    def _note_finished(self, record: TopicRecord) -> int:
-        """Note that the traces of a record are finished; return the first offset of any of them."""
+    def _note_finished(self, record: TopicRecord, trace_ids: Iterable[bytes]) -> int:
+        """Note that these traces of a record are finished; return the first offset of any of them."""
         first = record.offset
-        for trace_id in self._services.reader.trace_ids(record):
+        for trace_id in trace_ids:
             _, known = self._finished.pop(trace_id, (0.0, record.offset))
             self._finished[trace_id] = record.time_s, known
             first = min(first, known)
@@ -167,39 +169,35 @@ class Partition:
 
         Returns for the offset of each record the first offset of any of its traces.
         """
-        services, decided = self._services, [record for record in records if self._finished and self._is_finished(record)]
-        offsets = {record.offset for record in decided}
-        kept = [record for record in records if record.offset not in offsets]
-        found = services.reader.read(kept)
+        found = self._services.reader.read(records)
+        trace_ids = {trace_id for ids in found.trace_ids for trace_id in ids}
+        # Without keys, one record may hold spans of traces that a former owner finished and of others.
+        decided = trace_ids & self._finished.keys()
+        spans = [span for span in found.batch.spans if span[0] not in decided] if decided else found.batch.spans
         try:
-            if found.batch.spans:
-                self.pipeline.spans(found.batch.spans)
+            if spans:
+                self.pipeline.spans(spans)
         except Overloaded:
             self.is_refused = True
             return None
-        if not all(self._refuse(kept[position], why) for position, why in found.refused.items()):
+        if not all(self._refuse(records[position], why) for position, why in found.refused.items()):
             self.is_blocked = True  # when the records are read again, the spans of the others are duplicates
             return None
-        self._count(len(kept) - len(found.refused), found.batch)
-        read = zip(kept, found.trace_ids, strict=True)
-        firsts = {record.offset: self.watermark.add_record(record.offset, record.time_s, ids) for record, ids in read}
-        firsts |= self._drop_finished(decided)
-        self.watermark.position = records[-1].offset + 1
-        self._finish_closed({trace_id for ids in found.trace_ids for trace_id in ids})
+        self._count(len(records) - len(found.refused), len(spans), found.batch)
+        firsts = {}
+        for record, ids in zip(records, found.trace_ids, strict=True):
+            first = self._note_finished(record, decided.intersection(ids))
+            undecided = [trace_id for trace_id in ids if trace_id not in decided]
+            firsts[record.offset] = min(first, self.watermark.add_record(record.offset, record.time_s, undecided))
+        self._forget_finished()
+        self._finish_closed(trace_ids)
         return firsts
 
-    def _is_finished(self, record: TopicRecord) -> bool:
-        ids = self._services.reader.trace_ids(record)
-        return bool(ids) and all(trace_id in self._finished for trace_id in ids)
-
-    def _drop_finished(self, decided: Sequence[TopicRecord]) -> dict[int, int]:
-        """Count the spans of traces that a former owner finished, and note that these traces have later records."""
+    def _forget_finished(self) -> None:
+        """Forget traces that former owners finished, once no spans of them are expected any more."""
         oldest_s = self.clock() - self._services.keep_s
         while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
             del self._finished[first[0]]
-        for record in decided:
-            self._services.counters.add("kafka.spans", self._services.reader.span_count(record), outcome="decided")
-        return {record.offset: self._note_finished(record) for record in decided}
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if it cannot be written now."""
@@ -212,9 +210,9 @@ class Partition:
         services.counters.add("kafka.records", outcome=why)
         return True
 
-    def _count(self, records: int, batch: Any) -> None:
-        add = self._services.counters.add
-        for name, amount in (("accepted", len(batch.spans)), ("rejected", batch.rejected), ("own", batch.own)):
+    def _count(self, records: int, accepted: int, batch: SpanBatch) -> None:
+        add, decided = self._services.counters.add, len(batch.spans) - accepted
+        for name, amount in (("accepted", accepted), ("decided", decided), ("rejected", batch.rejected), ("own", batch.own)):
             if amount:
                 add("kafka.spans", amount, outcome=name)
         if records:

@@ -153,11 +153,6 @@ class RecordReader:
         batch = self._read_record(record)
         return () if isinstance(batch, str) else {span[0] for span in batch.spans}
 
-    def span_count(self, record: TopicRecord) -> int:
-        """Return the number of spans of a record; 0 if it cannot be used."""
-        batch = self._read_record(record)
-        return 0 if isinstance(batch, str) else len(batch.spans)
-
 
 class DeadRecordsFile(JsonLinesFile):
     """Appends a line for each record, with key and value in base64."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -93,6 +93,14 @@ class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
         raise AssertionError("abort raises")
 
 
+class _HandlerThreads(ThreadPoolExecutor):
+    """The threads of calls: if the system allows no more of them, a call waits for one that exists."""
+
+    def _adjust_thread_count(self) -> None:
+        with suppress(RuntimeError):  # raised here, it would end the thread of grpcio that serves all calls
+            super()._adjust_thread_count()
+
+
 class OtlpGrpcServer:
     """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio answers by itself.
 
@@ -105,7 +113,7 @@ class OtlpGrpcServer:
     def __init__(self, handler: ExportHandler, certificates: Certificates | None, ready: Callable[[], bool]) -> None:
         limits, self._handler, self._certificates = handler.limits, handler, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_hide_metadata)
-        self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
+        self._pool = _HandlerThreads(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.grpc_threads)
         # grpcio does not report how much has arrived of messages that are not complete.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)

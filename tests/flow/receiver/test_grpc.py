@@ -36,6 +36,28 @@ def test_full_success_leaves_partial_success_unset(start: Any, intake: Any, chan
     assert intake.names() == ["a", "b"]
 
 
+def test_calls_for_which_no_thread_starts_wait_for_another(
+    start: Any, intake: Any, channel: Any, request_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container with a limit of processes; the server goes on."""
+    _, bound = start(http=None)
+    call = channel(bound.grpc).unary_unary(TRACES)
+    intake.gate.clear()
+    calls = [call.future(request_of("a").SerializeToString(), timeout=10)]
+    assert intake.entered.acquire(timeout=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(ThreadPoolExecutor, "_adjust_thread_count", cannot_start)
+        calls.append(call.future(request_of("b").SerializeToString(), timeout=10))
+        assert not intake.entered.acquire(timeout=0.2)
+        intake.gate.set()
+        assert [each.result() for each in calls] == [b"", b""]
+    assert call(request_of("c").SerializeToString(), timeout=10) == b""
+
+
+def cannot_start(_: ThreadPoolExecutor) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.parametrize("method", [TRACES, LOGS, METRICS])
 def test_an_empty_request_is_a_success(start: Any, channel: Any, method: str) -> None:
     """For each signal."""

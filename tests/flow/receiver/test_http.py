@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -224,6 +225,25 @@ def test_too_many_connections_are_refused(start: Any, opened: Any) -> None:
     second.connect()
     assert second.sock.recv(100).startswith(b"HTTP/1.1 503")
     assert receiver.counters.get("refused_connections") == 1
+
+
+def test_connections_for_which_no_thread_starts_take_no_place(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are refused like those over the limit, and when threads can be started again, all places are free."""
+    receiver, bound = start(http_connections=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        for _ in range(3):
+            refused = opened(bound.http)
+            refused.connect()
+            assert refused.sock.recv(100).startswith(b"HTTP/1.1 503")
+    assert receiver.counters.get("refused_connections") == 3
+    for connection in (opened(bound.http), opened(bound.http)):
+        connection.request("POST", "/v1/traces", b"", {"Content-Type": PROTOBUF})
+        assert Reply(connection.getresponse()).status == 200
+
+
+def cannot_start(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_a_connection_that_only_waits_makes_room(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:

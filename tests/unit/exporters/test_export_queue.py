@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from otel_eval import create_scorer
 from otel_eval.counters import Counters
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.delivery import ExportQueues
-from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.export_queue import ExportQueue, queue_of
+from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
 from otel_eval.model import Report
 from otel_eval.retry import RetryPolicy
@@ -195,6 +198,25 @@ def test_dead_letters_that_cannot_be_written_wait(numbered: Callable[[int], Repo
     assert tally.get("results.dead_letters") == 1
 
 
+def test_what_was_accepted_in_part_is_not_sent_again_while_dead_letters_cannot_be_written(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
+    """An endpoint that has no ids for log records would store it once more at each attempt."""
+    dead = DeadLetterFile(tmp_path / "dead.jsonl")
+    exporter = Scripted(lambda _: ExportResult("ok", rejected=1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(first_s=0.001)) as (delivery, _, tally):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+            delivery.put(numbered(1))
+            assert not delivery.flush(0.4)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert delivery.flush(5.0)
+    assert exporter.given == [ids(1)]
+    assert tally.get("results.dead_letters") == 1
+
+
 def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(numbered: Callable[[int], Report], tmp_path: Path):
     """No half line, no line twice."""
     path = tmp_path / "results.jsonl"
@@ -238,6 +260,114 @@ def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]
         assert len(queue) == 1
     assert (tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 1)
     assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.parametrize("rest", [SENT, NEVER])
+def test_what_is_exported_while_the_queue_closes_is_counted_once(
+    numbered: Callable[[int], Report], tmp_path: Path, rest: ExportResult
+):
+    """An attempt that ends after the time for delivery; the dead-letter file has only what was not delivered."""
+    entered, tally = threading.Event(), Counters()
+
+    def answer(given: list[str]) -> ExportResult:
+        if given == ids(1, 2):
+            return NEVER  # so that each is sent alone
+        if given == ids(2):
+            entered.set()
+            while not queue._closed:
+                time.sleep(0.01)
+            return rest
+        return SENT
+
+    dead = DeadLetterFile(tmp_path / "dead.jsonl")
+    queue = ExportQueue(Scripted(answer), tally, dead_letters=dead, linger_s=0.0)
+    queue.put([numbered(1), numbered(2)])
+    queue.start()
+    assert entered.wait(5.0)
+    queue.halt(10.0)  # as `close` does when the time for delivery is over
+    queue.discard_rest()
+    dead.close()
+    exported = 1 + (rest is SENT)
+    assert (tally.get("results.exported"), tally.get("results.dead_letters")) == (exported, 2 - exported)
+    assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 2 - exported
+
+
+def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], tmp_path: Path):
+    """The dead-letter file is closed by then, and has the result."""
+    entered, end = threading.Event(), threading.Event()
+
+    def answer(_: list[str]) -> ExportResult:
+        entered.set()
+        assert end.wait(10.0)
+        return NEVER
+
+    queue = ExportQueue(Scripted(answer), Counters(), dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), linger_s=0.0)
+    queue.put([numbered(1)])
+    queue.start()
+    assert entered.wait(5.0)
+    queue.close(0.2)
+    end.set()
+    queue._thread.join(10.0)  # an exception in it would fail the test
+    assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 1
+
+
+def test_what_comes_after_the_end_is_lost_with_a_word(numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture):
+    """Nothing would export or count it in the queue: a scorer returned after the program had closed its processor."""
+    tally = Counters()
+    fanout = Fanout([queue_of(Scripted(lambda _: SENT), tally, None)], tally)
+    fanout.close(5.0)
+    fanout.export(numbered(1))
+    assert (tally.get("results.export_failed"), fanout.counts()) == (1, {"results.queued{exporter=otlp.logs}": 0})
+    assert "export to otlp.logs failed (closed), 1 results are lost" in caplog.text
+
+
+def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Reports):
+    """As the one about a whole evaluation: what enters the queue leaves it."""
+
+    class Adding(Scripted):
+        def prepared(self, report: Report) -> Report:
+            return replace(report, results=report.results * 2)
+
+    away = [True]
+    exporter = Adding(lambda _: LATER if away[0] else SENT)
+    with delivering(exporter, retry=RetryPolicy(first_s=0.001, longest_s=0.01)) as (delivery, queue, tally):
+        delivery.put(report("scored"))
+        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 2
+        away[0] = False
+        assert delivery.flush(5.0)
+        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 0
+    assert tally.get("results.exported") == 2
+
+
+def test_deferred_results_that_are_always_due_do_not_stop_the_queue(numbered: Callable[[int], Report]):
+    """As when there are so many that retrying each takes longer than their waits."""
+    deferred = ids(*range(3))
+
+    def answer(given: list[str]) -> ExportResult:
+        time.sleep(0.01)  # longer than the waits between two attempts
+        return ExportResult("ok", deferred=tuple(range(len(given)))) if given[0] in deferred else SENT
+
+    always = RetryPolicy(first_s=0.001, longest_s=0.001, last_s=0.001)
+    with delivering(Scripted(answer), retry=always, linger_s=0.0) as (delivery, queue, tally):
+        for number in range(3):
+            delivery.put(numbered(number))
+        wait_until(lambda: tally.get("results.retries") > 3)
+        delivery.put(numbered(3))
+        wait_until(lambda: tally.get("results.exported") == 1)
+        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 3
+    assert tally.get("results.dropped") == 3
+
+
+def test_the_end_of_an_outage_names_what_is_queued(numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture):
+    """Deferred results are not in the queue."""
+    answers = iter([ExportResult("ok", deferred=(0,), reason="missing"), LATER, SENT])
+    caplog.set_level("INFO")
+    with delivering(Scripted(lambda _: next(answers)), retry=RetryPolicy(first_s=0.001)) as (delivery, _, _tally):
+        delivery.put(numbered(1))
+        assert delivery.flush(5.0)
+    assert [line.getMessage().rpartition("; ")[2] for line in caplog.records if "works again" in line.getMessage()] == [
+        "0 queued"
+    ]
 
 
 def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +107,7 @@ def test_lines_are_appended(report: Reports, tmp_path: Path):
     assert [(line["outcome"], line["revision"]) for line in lines] == [("scored", 0), ("failed", 0), ("scored", 1), ("failed", 1)]
 
 
-@pytest.mark.parametrize("torn", ['{"trace_id": "ab', '{"trace_id":' + "x" * 200_000])
+@pytest.mark.parametrize("torn", ['{"tr', '{"trace_id": "ab', '{"trace_id":' + "x" * 200_000])
 def test_a_line_torn_by_a_crash_is_cut_at_start(report: Reports, tmp_path: Path, torn: str):
     """Else the next line would continue it and be lost too."""
     path = tmp_path / "results.jsonl"
@@ -141,6 +143,20 @@ def test_a_dash_is_standard_output(report: Reports, capsys: pytest.CaptureFixtur
     exporter.export([report("scored", "below")])
     exporter.close(1.0)
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_lines_on_standard_output_are_utf_8_whatever_its_encoding(
+    report: Reports, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """Text that was written before stays before them."""
+    made, written = report("scored"), io.BytesIO()
+    made = replace(made, results=(replace(made.results[0], outcome=Scored(1.0, True, "größer → \U0001f600")),))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace"))
+    print("results:")
+    JsonLinesExporter("-").export([made])
+    title, line = written.getvalue().decode().splitlines()
+    assert (title, json.loads(line)["explanation"]) == ("results:", "größer → \U0001f600")
 
 
 def test_numbers_that_json_has_no_name_for_become_null(report: Reports):

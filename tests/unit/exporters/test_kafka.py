@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,9 @@ from mock_kafka import consumed, mock_cluster
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_eval.config import load
+from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
+from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.kafka import KafkaTopicExporter, key_of_row
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Evidence, NoRun, Report, Result, Scored, Trajectory
@@ -77,9 +80,30 @@ def test_an_otlp_record_is_a_request_with_one_event(exporter: Any, servers: str)
 
 
 def test_a_record_that_is_too_large_costs_no_other_result(exporter: Any, servers: str) -> None:
-    result = exporter("large").export([report(1), report(2, explanation="x" * 2_000_000), report(3)])
-    assert (result.status, result.failed, result.reason) == ("ok", (1,), "msg size too large")
-    assert {json.loads(each.value())["trace_id"] for each in consumed(servers, "large", 2)} == {f"{1:032x}", f"{3:032x}"}
+    """Neither of its run nor of others."""
+    large = report(2, explanation="x" * 2_000_000)
+    two = replace(large, results=(*large.results, *report(2, scorer="other").results))
+    result = exporter("large").export([report(1), two, report(3)])
+    assert (result.status, result.failed, result.reason) == ("ok", ((1, 0),), "msg size too large")
+    found = [json.loads(each.value()) for each in consumed(servers, "large", 3)]
+    assert {each["trace_id"] for each in found} == {f"{number:032x}" for number in (1, 2, 3)}
+
+
+def test_a_forked_child_exports_with_a_producer_of_its_own(exporter: Any, servers: str) -> None:
+    """The parent's is not freed by it, which would wait for threads that are in the parent."""
+    queue = queue_of(exporter("forked"), Counters(), None)
+    queue.export([report(1)])
+    assert queue.flush(10.0)
+    child = os.fork()
+    if child == 0:
+        queue.export([report(2)])
+        os._exit(not queue.flush(10.0))
+    assert os.waitpid(child, 0)[1] == 0
+    queue.export([report(3)])
+    assert queue.flush(10.0)
+    queue.close(5.0)
+    found = {json.loads(each.value())["trace_id"] for each in consumed(servers, "forked", 3)}
+    assert found == {f"{number:032x}" for number in (1, 2, 3)}
 
 
 def test_a_cluster_that_is_away_is_a_reason_to_retry() -> None:

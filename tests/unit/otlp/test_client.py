@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from failing_endpoint import PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
+from grpc import StatusCode
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from otlp_backend import BACKENDS, Backend
 from waiting import wait_until
@@ -148,6 +149,23 @@ def test_retry_info_makes_exhausted_resources_retryable(failing: Endpoint, conne
     """With the delay that the endpoint asks for; without RetryInfo the status is permanent."""
     failing.answer(THROTTLED)
     assert connect(failing.url).send(request_of("a")) == ExportResult("retryable", "RESOURCE_EXHAUSTED", after_s=0.001)
+
+
+@pytest.mark.parametrize("protocol", ["grpc"])
+def test_details_that_cannot_be_decoded_do_not_change_the_meaning_of_a_status(
+    failing: Endpoint, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retryable error stays one."""
+
+    def refuse(_: str, context: Any) -> bytes:
+        context.set_trailing_metadata([("grpc-status-details-bin", b"\xff")])
+        context.abort(StatusCode.UNAVAILABLE, "")
+        return b""
+
+    monkeypatch.setattr(failing, "_export", refuse)
+    failing.close()
+    failing.answer("")
+    assert connect(failing.url).send(request_of("a")) == ExportResult("retryable", "UNAVAILABLE")
 
 
 @pytest.mark.parametrize("how", [REFUSED, RESET])

@@ -50,14 +50,22 @@ class Dead:
 class Owner:
     """A partition and the reports that it emitted."""
 
-    def __init__(self, start: Start = BEGINNING, limits: Limits = WAITS, *, delivers: bool = True, most_ids: int = 1000) -> None:
+    def __init__(
+        self,
+        start: Start = BEGINNING,
+        limits: Limits = WAITS,
+        *,
+        delivers: bool = True,
+        most_ids: int = 1000,
+        needs_key: bool = True,
+    ) -> None:
         self.reports: list[Report] = []
         self.counters = Counters()
         self.dead = Dead()
         self.delivers = delivers
         self.undelivered = Undelivered()
         self.undelivered.evaluators.add("e")
-        reader = RecordReader(Encoding.PROTOBUF, 100_000, 100, needs_key=True)
+        reader = RecordReader(Encoding.PROTOBUF, 100_000, 100, needs_key=needs_key)
         services = Services(
             "t",
             reader,
@@ -137,6 +145,23 @@ def test_finished_traces_of_an_owner_before_are_learned_and_their_records_droppe
     assert owner.counters.get("kafka.records_reread") == 4
     assert owner.counters.get("kafka.spans", outcome="decided") == 3
     assert owner.partition.commit == (10, 0)
+
+
+def test_spans_of_a_finished_trace_are_dropped_from_records_that_they_share_with_an_open_one() -> None:
+    """The Collector writes such records to a topic without keys; a score of the last spans alone would contradict the first."""
+    first, second, third, fourth = (each.value or b"" for each in (*records(1), records(2)[0]))
+    shared = [TopicRecord(0, BEGUN_S, None, first + second), TopicRecord(1, BEGUN_S + 0.1, None, third + fourth)]
+    log = [*shared, *(each._replace(key=None) for each in records(2, offset=2, at_s=5.0)[1:])]
+    former = Owner(needs_key=False)
+    former.partition.process([*log, TopicRecord(4, BEGUN_S + 5.2, None, records(3)[0].value)])
+    former.partition.evaluate()
+    commit = former.partition.commit
+    assert (commit, {each.trajectory.trace_id for each in former.reports}) == ((1, 0), {trace_id(1).hex()})
+    owner = Owner(Start(*commit), needs_key=False)
+    owner.partition.process(log)
+    owner.idle(2.0)
+    assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(2).hex()}
+    assert [owner.counters.get("kafka.spans", outcome=each) for each in ("accepted", "decided")] == [3, 1]
 
 
 def test_of_too_many_finished_traces_the_first_are_forgotten() -> None:
@@ -236,8 +261,11 @@ def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
     ]
 
 
-def traffic(rng: random.Random) -> list[TopicRecord]:
-    """Interleaved runs; the root of some comes late, after the trace was closed, but within the margin."""
+def traffic(rng: random.Random, *, shared: bool) -> list[TopicRecord]:
+    """Interleaved runs; the root of some comes late, after the trace was closed, but within the margin.
+
+    With `shared`, records have no key and hold the spans of up to four traces.
+    """
     found = []
     for number in range(rng.randrange(3, 25)):
         at_s, spans = rng.uniform(0, 40), run_of(number, calls=rng.randrange(1, 4)).spans()
@@ -246,24 +274,31 @@ def traffic(rng: random.Random) -> list[TopicRecord]:
             found.append((at_s, number, span))
             at_s += rng.choice([0.0, SOONER, SOONER, LATER if rng.random() < 0.3 else 0.3])
     found.sort(key=lambda each: each[0])
+    if shared:
+        groups = [found[place : place + 4] for place in range(0, len(found), 4)]
+        return [
+            TopicRecord(place, BEGUN_S + group[-1][0], None, body([span for _, _, span in group]))
+            for place, group in enumerate(groups)
+        ]
     return [
         TopicRecord(place, BEGUN_S + at_s, trace_id(number).hex().encode(), body([span]))
         for place, (at_s, number, span) in enumerate(found)
     ]
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed: int) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("seed", range(100))
+def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed: int, shared: bool) -> None:
     """Compared with one owner who reads everything: no trace is lost, and one id never has two contents."""
     rng = random.Random(seed)
-    log = traffic(rng)
-    alone = Owner()
+    log = traffic(rng, shared=shared)
+    alone = Owner(needs_key=not shared)
     alone.partition.process(log)
     alone.idle(70.0)
     reports: list[Report] = []
     commit = (0, 0)
     while True:
-        owner = Owner(Start(*commit))
+        owner = Owner(Start(*commit), needs_key=not shared)
         position, is_last = commit[1], rng.random() < 0.15
         until = len(log) if is_last else rng.randrange(commit[0], len(log) + 1)
         while position < until:
