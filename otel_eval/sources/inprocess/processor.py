@@ -272,7 +272,7 @@ class InProcessSource(SpanProcessor):
         self._reset()
         self._worker.reset()
         self._limiting.reset()
-        self._recorder.reset(self._worker.put)
+        self._recorder.reset(self._worker.put, is_child=True)
         if ended:
             self._ending.acquire()
             self._recorder.shut_down()

@@ -17,9 +17,9 @@ from otel_eval.sources.inprocess.recorder import Recorder
 class Desk:
     """A recorder called by hand, with what it queued for the worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_agent: Callable[[Any], bool] = lambda span: False) -> None:
         self.put: list[Any] = []
-        self.recorder = Recorder(InProcessLimits(), self.put.append, lambda span: None)
+        self.recorder = Recorder(InProcessLimits(), self.put.append, lambda span: None, is_agent)
         self.tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
     def start(self, name: str, parent: Any = None) -> Any:
@@ -77,6 +77,27 @@ def test_a_span_that_starts_before_the_worker_came_keeps_its_trace_together(desk
     assert desk.serve() == []
     desk.end(child)
     assert desk.serve() == [["root", "child"]]
+
+
+def test_spans_that_are_submitted_while_their_trace_is_searched_are_submitted_once(monkeypatch: pytest.MonkeyPatch):
+    """By the thread that limits memory; a span that ends meanwhile stays in the trace."""
+    desk = Desk(is_agent=lambda span: span.name == "agent")
+    root = desk.start("root")
+    for name in ("agent", "other"):
+        desk.end(desk.start(name, root))
+    search = EndedSpans.detached
+
+    def interrupted(*args: Any) -> EndedSpans | None:
+        found = search(*args)
+        desk.recorder.submit_ended(desk.entry())
+        desk.end(desk.start("later", root))
+        return found
+
+    monkeypatch.setattr(EndedSpans, "detached", interrupted)
+    desk.recorder.request_search(desk.entry())
+    assert desk.serve() == []
+    desk.end(root)
+    assert desk.serve() == [["agent", "other"], ["later", "root"]]
 
 
 def test_a_trace_that_empties_twice_before_the_worker_came_is_put_once(desk: Desk):
