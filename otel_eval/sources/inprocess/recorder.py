@@ -205,9 +205,11 @@ class Recorder:
 
     def _queue(self, item: LiveTrace | EndedSpans) -> None:
         """Queue a trace that may be closed, or submitted spans, for the worker."""
-        item.counted = len(item.spans)
-        self._waiting_spans += item.counted
-        self.waiting_bytes += item.size
+        self._unqueue(item)  # a trace may be queued again while the worker takes it
+        if count := len(item.spans):
+            item.counted = count
+            self._waiting_spans += count
+            self.waiting_bytes += item.size
         if isinstance(item, EndedSpans) and item.measured < item.counted:
             self._unmeasured.append(item)
         self._put(item)
