@@ -6,7 +6,6 @@ traces that are due and exports the spans that have their scores. The limits of 
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -42,8 +41,6 @@ from otel_eval.sources.inprocess.live_traces import InProcessLimits, is_relevant
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 from otel_eval.worker_thread import WorkerThread
-
-_log = logging.getLogger("otel_eval")
 
 _MOST_EARLY: Final = 10_000  # ids of joined traces, so that late spans do not make a joined run a complete one
 _FOR_JUDGES: Final = 0.7  # share of a timeout; the rest is for delivery
@@ -82,13 +79,8 @@ class _EvaluatesInProcess:
         """
         config, counters = self._settings, self._counters
         lines, clients = config.exporters.has_no_run, Clients(counters.add)
-        try:
-            self._engine = engine_of(config, counters, longest_s=longest_s, lines=lines, clients=clients)
-        except ConfigError as error:
-            if not hasattr(self, "_engine"):
-                raise
-            _log.warning("%s; this child process keeps what its parent read", error)
-        engine = self._engine
+        given: dict[str, Any] = {"lines": lines, "clients": clients, "before": getattr(self, "_engine", None)}
+        engine = self._engine = engine_of(config, counters, longest_s=longest_s, **given)
         self._diagnostics = Diagnostics(self.counts, why_no_span, engine.evaluations, one_process=True)
         emit = self._diagnostics.counted(self._fanout.export)
         options |= {"later": later_of(config, engine, emit), "watch": self._diagnostics.evaluated, "since_ns": time.time_ns()}

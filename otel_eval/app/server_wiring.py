@@ -167,42 +167,35 @@ def check(config: EvalConfig) -> None:
     for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
         if client:
             checks.append(partial(_check_kafka, client.settings(), key))
-    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
-    checks.append(partial(_check_outputs, config))
+    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config), *_outputs(config)]
     collect_errors(checks)
 
 
-def _check_outputs(config: EvalConfig) -> None:
-    """Check whether the files and the directory that are written can be opened or created, without creating anything.
+def _outputs(config: EvalConfig) -> Iterator[Callable[[], object]]:
+    """Functions that check each file, and the directory, that is written."""
+    jsonl, kafka, storage = config.exporters.jsonl, config.receivers.kafka, config.storage
+    if jsonl and jsonl.path != "-":
+        yield partial(_check_writable, "exporters.jsonl.path", jsonl.path)
+    if config.exporters.dead_letter:
+        yield partial(_check_writable, "exporters.dead_letter", config.exporters.dead_letter)
+    if kafka and kafka.dead_letter:
+        yield partial(_check_writable, "receivers.kafka.dead_letter", kafka.dead_letter)
+    if storage:
+        yield partial(_check_writable, "storage.directory", storage.directory, is_directory=True)
+
+
+def _check_writable(key: str, path: str, *, is_directory: bool = False) -> None:
+    """Check, without creating anything, whether a file can be opened or created, or a directory with those above it.
 
     Raises:
-        ConfigError: some cannot; has one problem for each.
+        ConfigError: it cannot.
     """
-    jsonl, kafka, storage = config.exporters.jsonl, config.receivers.kafka, config.storage
-    files = {
-        "exporters.jsonl.path": jsonl.path if jsonl and jsonl.path != "-" else None,
-        "exporters.dead_letter": config.exporters.dead_letter,
-        "receivers.kafka.dead_letter": kafka.dead_letter if kafka else None,
-    }
-    problems = [
-        f"{key}: {path!r} cannot be written; name a file in a writable folder"
-        for key, path in files.items()
-        if path and not _is_writable(path)
-    ]
-    if storage and not _is_writable(storage.directory, is_directory=True):
-        problems.append(f"storage.directory: {storage.directory!r} cannot be used; name a directory that can be written")
-    if problems:
-        raise ConfigError(*problems)
-
-
-def _is_writable(path: str, *, is_directory: bool = False) -> bool:
-    """Whether a file can be written, or created in its folder; or a directory, with those above it that are missing."""
-    path = place = os.path.abspath(path)
-    while not os.path.exists(place) and (is_directory or place == path):
+    full = place = os.path.abspath(path)
+    while not os.path.exists(place) and (is_directory or place == full):
         place = os.path.dirname(place)
-    if place == path and not is_directory:
-        return not os.path.isdir(place) and os.access(place, os.W_OK)
-    return os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)
+    in_folder = is_directory or place != full
+    if os.path.isdir(place) != in_folder or not os.access(place, os.W_OK | os.X_OK if in_folder else os.W_OK):
+        raise ConfigError(f"{key}: {path!r} cannot be written; name a {'directory' if is_directory else 'file'} that can be")
 
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
