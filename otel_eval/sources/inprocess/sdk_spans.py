@@ -45,13 +45,18 @@ def neighbours(pipeline: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else ()
 
 
+def runs_on_callers(pipeline: Any) -> bool:
+    """Whether callbacks run on the thread on which the span starts or ends, and not in a pool of threads."""
+    return isinstance(pipeline, SynchronousMultiSpanProcessor)
+
+
 def move_to_front(processor: Any, pipeline: Any) -> bool:
     """Have `processor` called, flushed and shut down before the others; False if that cannot be ensured.
 
     The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a callback that is under
     way is not disturbed.
     """
-    if not isinstance(pipeline, SynchronousMultiSpanProcessor):
+    if not runs_on_callers(pipeline):
         return False
     try:
         with pipeline._lock:
