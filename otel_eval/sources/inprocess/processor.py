@@ -67,9 +67,6 @@ class InProcessSource(SpanProcessor):
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
             "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.enforce, tick_s=tick_s
         )
-        self._pipeline: Any = None
-        self._resource: Any = None
-        self._at_once = False  # results must be exported before on_end returns: this processor could not be moved to the front
         self._errors = 0
         self._inactive = False
         self.number: Final = next(_numbers)
@@ -81,7 +78,9 @@ class InProcessSource(SpanProcessor):
 
     def _reset(self) -> None:
         self._ending, self._flushing = threading.Lock(), threading.Lock()
-        self._awaiting = threading.Semaphore()
+        self._pipeline = self._resource = None
+        # Of threads that await the results of a trace before on_end returns; None if this processor could be moved to the front.
+        self._at_once: threading.Semaphore | None = None
         self._limit_requested = False
         self._scopes = SdkResourceScopes()
 
@@ -131,21 +130,20 @@ class InProcessSource(SpanProcessor):
             return
         try:
             if self._recorder.ended(span) and self._at_once and is_relevant(span):
-                self._await_scores()
+                self._await_scores(self._at_once)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
 
-    def _await_scores(self) -> None:
+    def _await_scores(self, turns: threading.Semaphore) -> None:
         """Wait until the trace is scored; one thread at a time, unless callbacks run on the threads of the program.
 
         A `ConcurrentMultiSpanProcessor` has few threads for callbacks, and the export of the scores needs one of them.
         """
-        awaiting = self._awaiting
-        if awaiting.acquire(blocking=False):
+        if turns.acquire(blocking=False):
             try:
                 self._worker.drain(_AT_ONCE_S)
             finally:
-                awaiting.release()
+                turns.release()
 
     # ------------------------------------------------------------------ per trace, on the caller's thread
 
@@ -158,8 +156,8 @@ class InProcessSource(SpanProcessor):
             if self._deactivate_if_duplicate(pipeline):
                 return
             self._pipeline, self._resource = pipeline, span.resource
-            self._at_once = not move_to_front(self, pipeline)
-            self._awaiting = threading.Semaphore(_MOST_AWAITING if runs_on_callers(pipeline) else 1)
+            turns = threading.Semaphore(_MOST_AWAITING if runs_on_callers(pipeline) else 1)
+            self._at_once = None if move_to_front(self, pipeline) else turns
         if not self._last_at_exit:
             self._last_at_exit = True
             self.be_last_registered_at_exit()
