@@ -194,7 +194,8 @@ def _check_writable(key: str, path: str, *, is_directory: bool = False) -> None:
     while not os.path.exists(place) and (is_directory or place == full):
         place = os.path.dirname(place)
     in_folder = is_directory or place != full
-    if os.path.isdir(place) != in_folder or not os.access(place, os.W_OK | os.X_OK if in_folder else os.W_OK):
+    wanted, effective = os.W_OK | (os.X_OK if in_folder else 0), os.access in os.supports_effective_ids
+    if os.path.isdir(place) != in_folder or not os.access(place, wanted, effective_ids=effective):
         raise ConfigError(f"{key}: {path!r} cannot be written; name a {'directory' if is_directory else 'file'} that can be")
 
 
