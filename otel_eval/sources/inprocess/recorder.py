@@ -122,10 +122,12 @@ class Recorder:
         if self._is_shut_down:  # `_began` shuts the recorder down if another processor does the same
             return None
         entry = self._entry(span.context[0])
-        parent = None if self._is_child else open_parent(span, parent_context)  # spans of before a fork end in the parent
-        if parent is not None:
+        parent = open_parent(span, parent_context)
+        if parent is not None and (parent.start_time or 0) >= self._since_ns:  # the trace was submitted before the parent's end
+            entry.open.setdefault(parent.context.span_id, parent)
+        elif parent is not None and not self._is_child:  # after a fork, spans that started before it end in the other process
             entry.early = True
-            entry.open.setdefault(parent, None)
+            entry.open.setdefault(parent.context.span_id, None)
         return entry
 
     def _entry(self, trace_id: int) -> LiveTrace:

@@ -70,11 +70,11 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
     return True
 
 
-def open_parent(span: Any, parent_context: Any) -> int | None:
-    """Return the id of the span's parent if that is an open span of the same provider; else None.
+def open_parent(span: Any, parent_context: Any) -> Any:
+    """Return the span's parent if that is an open span of the same provider; else None.
 
-    Called for the first span of a trace that is seen: such a parent started before the processor was added, which will still be
-    notified of its end. It is not notified of the end of another provider's span.
+    Called for the first span of a trace that is seen: such a parent started before the processor was added, or its trace was
+    submitted since. The processor will still be notified of its end, but not of the end of another provider's span.
     """
     parent = span.parent
     if parent is None or parent.is_remote or not parent.trace_flags.sampled:
@@ -83,7 +83,7 @@ def open_parent(span: Any, parent_context: Any) -> int | None:
     if current.get_span_context() != parent or not current.is_recording():
         return None
     pipeline = pipeline_of(current)
-    return parent.span_id if pipeline is not None and pipeline is pipeline_of(span) else None
+    return current if pipeline is not None and pipeline is pipeline_of(span) else None
 
 
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.
