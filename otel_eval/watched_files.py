@@ -16,18 +16,19 @@ from otel_eval.errors import ConfigError
 
 _log = logging.getLogger("otel_eval")
 
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, ...]
 
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 def file_stamp(file: str | PathLike[str]) -> Stamp | None:
-    """A value that differs after the file was changed; None if the file does not exist."""
+    """A value that differs after the file or its permissions were changed; None if the file does not exist."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):  # ValueError: not a valid path
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    # The time of the last change of the inode, too: a copy may keep size and modification time, and `chmod` changes neither.
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[str], Exception]) -> bytes:

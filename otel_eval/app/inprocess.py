@@ -79,7 +79,8 @@ class _EvaluatesInProcess:
         """
         config, counters = self._settings, self._counters
         lines, clients = config.exporters.has_no_run, Clients(counters.add)
-        engine = self._engine = engine_of(config, counters, longest_s=longest_s, lines=lines, clients=clients)
+        given: dict[str, Any] = {"lines": lines, "clients": clients, "before": getattr(self, "_engine", None)}
+        engine = self._engine = engine_of(config, counters, longest_s=longest_s, **given)
         self._diagnostics = Diagnostics(self.counts, why_no_span, engine.evaluations, one_process=True)
         emit = self._diagnostics.counted(self._fanout.export)
         options |= {"later": later_of(config, engine, emit), "watch": self._diagnostics.evaluated, "since_ns": time.time_ns()}

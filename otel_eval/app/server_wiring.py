@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -166,8 +167,36 @@ def check(config: EvalConfig) -> None:
     for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
         if client:
             checks.append(partial(_check_kafka, client.settings(), key))
-    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config)]
+    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config), *_outputs(config)]
     collect_errors(checks)
+
+
+def _outputs(config: EvalConfig) -> Iterator[Callable[[], object]]:
+    """Functions that check each file, and the directory, that is written."""
+    jsonl, kafka, storage = config.exporters.jsonl, config.receivers.kafka, config.storage
+    if jsonl and jsonl.path != "-":
+        yield partial(_check_writable, "exporters.jsonl.path", jsonl.path)
+    if config.exporters.dead_letter:
+        yield partial(_check_writable, "exporters.dead_letter", config.exporters.dead_letter)
+    if kafka and kafka.dead_letter:
+        yield partial(_check_writable, "receivers.kafka.dead_letter", kafka.dead_letter)
+    if storage:
+        yield partial(_check_writable, "storage.directory", storage.directory, is_directory=True)
+
+
+def _check_writable(key: str, path: str, *, is_directory: bool = False) -> None:
+    """Check, without creating anything, whether a file can be opened or created, or a directory with those above it.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    full = place = os.path.abspath(path)
+    while not os.path.exists(place) and (is_directory or place == full):
+        place = os.path.dirname(place)
+    in_folder = is_directory or place != full
+    wanted, effective = os.W_OK | (os.X_OK if in_folder else 0), os.access in os.supports_effective_ids
+    if os.path.isdir(place) != in_folder or not os.access(place, wanted, effective_ids=effective):
+        raise ConfigError(f"{key}: {path!r} cannot be written; name a {'directory' if is_directory else 'file'} that can be")
 
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:

@@ -17,6 +17,7 @@ from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
+from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
@@ -68,6 +69,7 @@ def engine_of(
     longest_s: float = inf,
     lines: bool = False,
     clients: Clients | None = None,
+    before: Engine | None = None,
 ) -> Engine:
     """The engine for the configuration's evaluations.
 
@@ -76,13 +78,20 @@ def engine_of(
         longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
         lines: whether results are written as JSON, where a trace without a result has a line, too.
         clients: clients of judges; those whose endpoint did not change are reused.
+        before: the engine of the parent process, which a forked child goes on with if a file or a key cannot be read now.
 
     Raises:
         ConfigError: the API key of a judge cannot be read.
     """
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
-    with (clients or Clients()).building(), named_judges(judges_of(config) if config.judges else {}):
-        evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
+    try:
+        with (clients or Clients()).building(), named_judges(judges_of(config) if config.judges else {}):
+            evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
+    except ConfigError as error:
+        if before is None:
+            raise
+        _log.warning("%s; this child process keeps what its parent read", error)
+        return before
     results, records = config.results, config.own_conventions.records_tool_spans
     return Engine(evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run)
 

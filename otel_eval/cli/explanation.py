@@ -166,8 +166,8 @@ def _unrecognised(trace: TraceExplanation) -> list[str]:
 def _missing_parents(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """The spans whose parent is not in the trace, and where it is as far as known."""
     names = {span.span_id: span.name for span in trace.spans}
-    tops = (f"top span {names[top.span_id]}: {top.origin} ({shown.id(top.parent_id)})." for top in trace.roots if top.parent_id)
-    return [line for text in tops for line in _indented(text)]
+    roots = (f"root {names[root.span_id]}: {root.origin} ({shown.id(root.parent_id)})." for root in trace.roots if root.parent_id)
+    return [line for text in roots for line in _indented(text)]
 
 
 def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:

@@ -130,6 +130,8 @@ def _uncaught(where: str, kind: type[BaseException], error: BaseException | None
 
 def is_json_configured(path: str) -> bool:
     """Whether a configuration file sets `log_format: json`, searched as text, since it may not be valid YAML."""
+    if not os.path.isfile(path):  # a pipe can be read only once
+        return False
     try:
         with Path(path).open("rb") as file:
             return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None

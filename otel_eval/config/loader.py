@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -81,8 +82,11 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
+            is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
+    if is_pipe and not raw:  # read before, or its writer failed
+        raise ConfigError(f"{path}: is a pipe without content; name a file, or see that what writes to the pipe succeeds")
     if len(raw) > MAX_FILE_BYTES:
         raise ConfigError(f"{path}: is larger than 1 MiB; this is no configuration")
     try:

@@ -185,7 +185,7 @@ class JudgeEndpoint(Shape):
 
 def _judge(given: Any, endpoint: Any) -> Any:
     """Return a coroutine function, given itself or by its path; validate anything else as an endpoint."""
-    is_path = isinstance(given, str) and ":" in given
+    is_path = isinstance(given, str) and ":" in given and "://" not in given
     if isinstance(given, str) and not is_path:  # not quoted: it may be the key itself
         raise ValueError("a text is no endpoint; write base_url, model and api_key_env, or the path package.module:function")
     if not callable(given) and not is_path:

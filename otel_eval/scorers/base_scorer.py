@@ -137,7 +137,8 @@ def describe_import_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{kind}, line {error.lineno} of {error.filename}"
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-        return f"{kind}: {error.obj.__name__} has no {error.name}"
+        name = error.name if error.name and error.name.isidentifier() else "such attribute"  # of a URL the rest may be secret
+        return f"{kind}: {error.obj.__name__} has no {name}"
     missing = f": no module named {error.name!r}" if isinstance(error, ModuleNotFoundError) and error.name else ""
     frames = _frames(error)
     place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""

@@ -230,7 +230,7 @@ class PendingResults:
     def start(self) -> None:
         """Submit the reports: at once, or on a thread if some were in progress at a crash."""
         if any(map(self._crashes, self.reports)):
-            self._thread = threading.Thread(target=self._submit_all, name="otel-eval-asking-again", daemon=True)
+            self._thread = threading.Thread(target=self._submit_all, name="otel-eval-retry", daemon=True)
             self._thread.start()
         else:
             self._submit_all()

@@ -46,6 +46,15 @@ def replaced(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
+def test_a_new_version_of_the_same_size_and_time_is_read(file: Path, clock: Clock):
+    """As `cp -p` and `rsync --inplace -t` leave it; `chmod` of a file that could not be read changes no more either."""
+    dataset, before = Dataset(file, "id", clock), file.stat()
+    file.write_text(ONE.replace('"x"', '"y"'), encoding="utf-8")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    clock.now += 2
+    assert dataset("a") == {"id": "a", "expected": ["y"]}
+
+
 @pytest.mark.parametrize(
     ("raw", "suffix", "records"),
     [

@@ -116,7 +116,7 @@ class LiveTrace:
         check_above: the number of ended spans above which it is searched for detached runs (at half of the limit), or spans are
             dropped (at the limit); below 0 every further span is dropped.
         size: the bytes of the first `measured` ended spans.
-        removals: how often spans were removed, so that a measurement that overlapped a removal is discarded.
+        removals: how often spans were removed, so that a measurement or search that overlapped a removal is discarded.
         live_size: the bytes of the `live_measured` open spans at the last measurement; the next is at `live_due`.
     """
 
@@ -137,9 +137,9 @@ class LiveTrace:
         self.counted = self.size = self.measured = self.removals = 0
         self.live_size = self.live_measured = 0
 
-    def reset_size(self) -> None:
-        """Have the ended spans measured again, after spans were removed."""
-        self.size = self.measured = 0
+    def note_removal(self) -> None:
+        """Have the ended spans measured and searched again, after spans were removed."""
+        self.size = self.measured = self.searched = 0
         self.removals += 1
 
 

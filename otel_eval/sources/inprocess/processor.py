@@ -18,7 +18,14 @@ from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
-from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader, move_to_front, neighbours, pipeline_of
+from otel_eval.sources.inprocess.sdk_spans import (
+    SdkResourceScopes,
+    SdkSpanReader,
+    move_to_front,
+    neighbours,
+    pipeline_of,
+    runs_on_callers,
+)
 from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")
@@ -29,6 +36,7 @@ _numbers: Final = count()  # of processors, in the order of their creation
 _SHUTDOWN_S: Final = 30.0
 _BLOCKED_S: Final = 2.0  # that the delivery of one result may take at shutdown before the others are abandoned
 _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, if they could not be exported later
+_MOST_AWAITING: Final = 1000  # threads of the program
 _YIELD_S: Final = 1e-3  # once in 512 spans at most, and only while the thread that limits bytes waits for the interpreter
 
 
@@ -59,9 +67,6 @@ class InProcessSource(SpanProcessor):
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
             "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.enforce, tick_s=tick_s
         )
-        self._pipeline: Any = None
-        self._resource: Any = None
-        self._at_once = False  # results must be exported before on_end returns: this processor could not be moved to the front
         self._errors = 0
         self._inactive = False
         self.number: Final = next(_numbers)
@@ -73,6 +78,9 @@ class InProcessSource(SpanProcessor):
 
     def _reset(self) -> None:
         self._ending, self._flushing = threading.Lock(), threading.Lock()
+        self._pipeline = self._resource = None
+        # Of threads that await the results of a trace before on_end returns; None if this processor could be moved to the front.
+        self._at_once: threading.Semaphore | None = None
         self._limit_requested = False
         self._scopes = SdkResourceScopes()
 
@@ -122,9 +130,20 @@ class InProcessSource(SpanProcessor):
             return
         try:
             if self._recorder.ended(span) and self._at_once and is_relevant(span):
-                self._worker.drain(_AT_ONCE_S)
+                self._await_scores(self._at_once)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
+
+    def _await_scores(self, turns: threading.Semaphore) -> None:
+        """Wait until the trace is scored; one thread at a time, unless callbacks run on the threads of the program.
+
+        A `ConcurrentMultiSpanProcessor` has few threads for callbacks, and the export of the scores needs one of them.
+        """
+        if turns.acquire(blocking=False):
+            try:
+                self._worker.drain(_AT_ONCE_S)
+            finally:
+                turns.release()
 
     # ------------------------------------------------------------------ per trace, on the caller's thread
 
@@ -137,7 +156,8 @@ class InProcessSource(SpanProcessor):
             if self._deactivate_if_duplicate(pipeline):
                 return
             self._pipeline, self._resource = pipeline, span.resource
-            self._at_once = not move_to_front(self, pipeline)
+            turns = threading.Semaphore(_MOST_AWAITING if runs_on_callers(pipeline) else 1)
+            self._at_once = None if move_to_front(self, pipeline) else turns
         if not self._last_at_exit:
             self._last_at_exit = True
             self.be_last_registered_at_exit()
@@ -272,7 +292,7 @@ class InProcessSource(SpanProcessor):
         self._reset()
         self._worker.reset()
         self._limiting.reset()
-        self._recorder.reset(self._worker.put)
+        self._recorder.reset(self._worker.put, is_child=True)
         if ended:
             self._ending.acquire()
             self._recorder.shut_down()

@@ -56,9 +56,9 @@ class Recorder:
         self._check_above = self._limit // 2
         self.reset(put)
 
-    def reset(self, put: Callable[[LiveTrace | EndedSpans], None]) -> None:
+    def reset(self, put: Callable[[LiveTrace | EndedSpans], None], *, is_child: bool = False) -> None:
         """Start empty, also in a child process after a fork: every lock is new, and traces that started before are `early`."""
-        self._put = put
+        self._put, self._is_child = put, is_child
         # Guards closing: `closed`, removal from `_traces`, what is queued, `counts`. Reentrant: a finalizer may end a span.
         self._lock = RLock()
         self._traces: dict[int, LiveTrace] = {}
@@ -123,9 +123,11 @@ class Recorder:
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
-        if parent is not None:
+        if parent is not None and (parent.start_time or 0) >= self._since_ns:  # the trace was submitted before the parent's end
+            entry.open.setdefault(parent.context.span_id, parent)
+        elif parent is not None and not self._is_child:  # after a fork, spans that started before it end in the other process
             entry.early = True
-            entry.open.setdefault(parent, None)
+            entry.open.setdefault(parent.context.span_id, None)
         return entry
 
     def _entry(self, trace_id: int) -> LiveTrace:
@@ -205,9 +207,11 @@ class Recorder:
 
     def _queue(self, item: LiveTrace | EndedSpans) -> None:
         """Queue a trace that may be closed, or submitted spans, for the worker."""
-        item.counted = len(item.spans)
-        self._waiting_spans += item.counted
-        self.waiting_bytes += item.size
+        self._unqueue(item)  # a trace may be queued again while the worker takes it
+        if count := len(item.spans):
+            item.counted = count
+            self._waiting_spans += count
+            self.waiting_bytes += item.size
         if isinstance(item, EndedSpans) and item.measured < item.counted:
             self._unmeasured.append(item)
         self._put(item)
@@ -282,7 +286,7 @@ class Recorder:
             spans.append(entry.spans.popleft())
         self._unqueue(entry)
         size, measured = entry.size, entry.measured
-        entry.reset_size()
+        entry.note_removal()
         why = "overflow" if entry.cut else why
         return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
@@ -320,18 +324,18 @@ class Recorder:
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
         """Submit the ended spans of a trace that are complete, if there are detached runs; its age counts from then on."""
-        ended = entry.spans.copy()
+        removals, ended = entry.removals, entry.spans.copy()
         if entry.early or entry.cut or len(ended) == entry.searched:
             return
         entry.searched = len(ended)
         found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
-            if found is None or entry.closed or entry.queued:
+            if found is None or entry.closed or entry.queued or entry.cut or entry.removals != removals:
                 return
             submitted = {id(span) for span in found.spans}
             rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in submitted]
             entry.spans.extendleft(reversed(rest))
-            entry.reset_size()
+            entry.note_removal()
             entry.since, entry.searched, entry.had_detached, entry.check_above = now, len(rest), True, self._check_above
             self._submit(found)
 

@@ -45,13 +45,18 @@ def neighbours(pipeline: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else ()
 
 
+def runs_on_callers(pipeline: Any) -> bool:
+    """Whether callbacks run on the thread on which the span starts or ends, and not in a pool of threads."""
+    return isinstance(pipeline, SynchronousMultiSpanProcessor)
+
+
 def move_to_front(processor: Any, pipeline: Any) -> bool:
     """Have `processor` called, flushed and shut down before the others; False if that cannot be ensured.
 
     The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a callback that is under
     way is not disturbed.
     """
-    if not isinstance(pipeline, SynchronousMultiSpanProcessor):
+    if not runs_on_callers(pipeline):
         return False
     try:
         with pipeline._lock:
@@ -65,11 +70,11 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
     return True
 
 
-def open_parent(span: Any, parent_context: Any) -> int | None:
-    """Return the id of the span's parent if that is an open span of the same provider; else None.
+def open_parent(span: Any, parent_context: Any) -> Any:
+    """Return the span's parent if that is an open span of the same provider; else None.
 
-    Called for the first span of a trace that is seen: such a parent started before the processor was added, which will still be
-    notified of its end. It is not notified of the end of another provider's span.
+    Called for the first span of a trace that is seen: such a parent started before the processor was added, or its trace was
+    submitted since. The processor will still be notified of its end, but not of the end of another provider's span.
     """
     parent = span.parent
     if parent is None or parent.is_remote or not parent.trace_flags.sampled:
@@ -78,7 +83,7 @@ def open_parent(span: Any, parent_context: Any) -> int | None:
     if current.get_span_context() != parent or not current.is_recording():
         return None
     pipeline = pipeline_of(current)
-    return parent.span_id if pipeline is not None and pipeline is pipeline_of(span) else None
+    return current if pipeline is not None and pipeline is pipeline_of(span) else None
 
 
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.

@@ -65,6 +65,24 @@ def test_check_suggests_only_after_where_a_rule_says_before(otel_eval: Run, conf
     assert done.stderr.startswith(f"otel-eval: evaluations[0].scorers[0]: {said}")
 
 
+def test_check_names_each_file_that_cannot_be_written_and_creates_none(otel_eval: Run, tmp_path: Path) -> None:
+    """Results, dead letters and the journal; a folder of the journal that is missing is created by `serve`."""
+    (tmp_path / "file").touch()
+    unusable = (
+        f"exporters: {{jsonl: {{path: {tmp_path}/none/r.jsonl}}, dead_letter: {tmp_path}}}\n"
+        f"storage: {{directory: {tmp_path}/file/journal}}\n"
+    )
+    (tmp_path / "eval.yaml").write_text(unusable, encoding="utf-8")
+    done = otel_eval("check", tmp_path / "eval.yaml")
+    keys = ("exporters.jsonl.path", "exporters.dead_letter", "storage.directory")
+    assert done.returncode == 2
+    assert [key for key in keys if f"{key}: " not in done.stderr] == []
+    usable = unusable.replace("/none/", "/").replace("dead_letter: ", "dead_letter: file").replace("file/journal", "new/journal")
+    (tmp_path / "eval.yaml").write_text(usable.replace(f"file{tmp_path}", f"{tmp_path}/file"), encoding="utf-8")
+    assert otel_eval("check", tmp_path / "eval.yaml").returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.yaml", "file"]
+
+
 def test_check_reads_every_record_of_a_dataset_beside_the_configuration(otel_eval: Run, config: Write, tmp_path: Path) -> None:
     """Also where the command is run in another folder."""
     folder = tmp_path / "elsewhere"

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
@@ -111,6 +112,38 @@ def prefork(results: str) -> None:
     ended = [os.waitpid(worker, 0)[1] for worker in workers]
     assert ended == [0, 0, 0]
     agent("after")
+
+
+def fork_inside(results: str) -> None:
+    """A process that forks while a span is open: in the child that span never ends."""
+    provider = traced(results)
+    with trace.get_tracer("agent").start_as_current_span("main"):
+        worker = os.fork()
+        if worker == 0:
+            agent("child")
+            os._exit(0 if provider.force_flush() else 1)
+        assert os.waitpid(worker, 0)[1] == 0
+
+
+def fork_amid_change(results: str) -> None:
+    """A process that forks while a file of references is being written."""
+    cases = Path(results).with_name("cases.jsonl")
+    cases.write_text(record := '{"id": "1", "expected": ["search"]}', encoding="utf-8")
+    provider = TracerProvider()
+    scorer = {"type": "tool_call_order", "reference": {"dataset": str(cases), "key": "case", "column": "id"}}
+    settings = {"evaluations": [{"name": "e", "scorers": [scorer]}], "exporters": {"jsonl": {"path": results}}}
+    processor = EvalSpanProcessor(settings)
+    provider.add_span_processor(processor)
+    trace.set_tracer_provider(provider)
+    cases.write_text(record[:9], encoding="utf-8")
+    with processor._core._lock:  # as a thread of the parent may hold it
+        worker = os.fork()
+        if worker == 0:
+            with run("child") as span:
+                span.set_attribute("case", "1")
+                tool()
+            os._exit(0 if provider.force_flush() else 1)
+    assert os.waitpid(worker, 0)[1] == 0
 
 
 def at_once(results: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
@@ -64,6 +65,19 @@ def test_a_run_below_an_open_span_is_scored_at_once(tmp_path: Path):
             assert rows(results) == [("first", 1.0, 0, "detached"), ("second", 1.0, 0, "detached")]
     provider.shutdown()
     assert len(rows(results)) == 2
+
+
+def test_a_run_below_an_open_span_whose_trace_was_forgotten_is_scored_at_once(tmp_path: Path):
+    """At a limit, as here, or at the maximal age because nothing had ended in it."""
+    provider, processor, tracer = program(results := tmp_path / "results.jsonl", traces={"max_traces": 1})
+    with tracer.start_as_current_span("websocket"):
+        tracer.start_span("another trace", context=Context()).end()
+        assert processor.counts()["traces_evicted"] == 1
+        run(tracer, "first")
+        assert processor.force_flush()
+        assert ("first", 1.0, 0, "detached") in rows(results)
+    provider.shutdown()
+    assert [row[0] for row in rows(results)].count("first") == 1
 
 
 def test_an_agent_that_calls_an_agent_is_waited_for(tmp_path: Path):

@@ -60,6 +60,24 @@ def test_workers_that_a_server_forks_score_what_they_serve(tmp_path: Path):
 
 
 @unix
+def test_a_child_scores_its_runs_below_a_span_of_the_parent(tmp_path: Path):
+    """It does not wait for the end of that span, which the child never sees."""
+    rows, errors = live("fork_inside", tmp_path / "results.jsonl")
+    scored = [(row["agent"], row["outcome"], row["completeness"]) for row in rows if row["outcome"] != "no_run"]
+    assert scored == [("child", "scored", "detached")]
+    assert "Traceback" not in errors
+
+
+@unix
+def test_a_child_that_is_forked_while_a_file_is_written_uses_what_the_parent_read(tmp_path: Path):
+    """One warning; the child shares no lock with the parent."""
+    rows, errors = live("fork_amid_change", tmp_path / "results.jsonl")
+    assert [(row["agent"], row["value"]) for row in rows] == [("child", 1.0)]
+    assert len(errors.splitlines()) == 1
+    assert errors.rstrip().endswith("line 1 is not JSON; write one object a line; this child process keeps what its parent read")
+
+
+@unix
 def test_a_fork_amid_busy_threads_leaves_no_lock_held(tmp_path: Path):
     """Ten children, forked while three threads run agents."""
     rows, errors = live("forked_amid_threads", tmp_path / "results.jsonl")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,22 @@ def test_scores_leave_with_the_concurrent_pipeline_too():
     traced_program.run_agent(provider)
     provider.shutdown()
     assert evaluations(exporter) == ["evaluate e"]
+
+
+def test_threads_that_share_a_concurrent_pipeline_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch):
+    """Each thread of its pool would otherwise wait for scores, and none would be left to export them."""
+    from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+
+    monkeypatch.setattr("otel_eval.sources.inprocess.processor._AT_ONCE_S", 30.0)
+    provider = TracerProvider(shutdown_on_exit=False, active_span_processor=ConcurrentMultiSpanProcessor(2))
+    exporter, program = Spans(), traced_program.Program()
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
+    provider.add_span_processor(program.source)
+    traced_program.run_agent(provider)  # its scores find the way
+    began = time.monotonic()
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda _: traced_program.run_agent(provider), range(30)))
+    assert time.monotonic() - began < 30
+    assert program.source.force_flush()
+    provider.shutdown()
+    assert evaluations(exporter) == ["evaluate e"] * 31

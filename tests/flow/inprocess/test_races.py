@@ -17,9 +17,9 @@ from otel_eval.sources.inprocess.recorder import Recorder
 class Desk:
     """A recorder called by hand, with what it queued for the worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_agent: Callable[[Any], bool] = lambda span: False) -> None:
         self.put: list[Any] = []
-        self.recorder = Recorder(InProcessLimits(), self.put.append, lambda span: None)
+        self.recorder = Recorder(InProcessLimits(), self.put.append, lambda span: None, is_agent)
         self.tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
     def start(self, name: str, parent: Any = None) -> Any:
@@ -34,8 +34,8 @@ class Desk:
     def serve(self) -> list[list[str]]:
         """Take what was queued so far as the worker does; return the names of the spans of each trace."""
         taken, self.put[:] = self.put[:], []
-        submitted = [item if isinstance(item, EndedSpans) else self.recorder.take(item) for item in taken]
-        return [[span.name for span in each.spans] for each in submitted if each is not None]
+        submitted = filter(None, map(self.recorder.take, taken))
+        return [[span.name for span in each.spans] for each in submitted]
 
     def entry(self) -> LiveTrace:
         return next(iter(self.recorder._traces.values()))
@@ -77,6 +77,65 @@ def test_a_span_that_starts_before_the_worker_came_keeps_its_trace_together(desk
     assert desk.serve() == []
     desk.end(child)
     assert desk.serve() == [["root", "child"]]
+
+
+def test_spans_that_are_submitted_while_their_trace_is_searched_are_submitted_once(monkeypatch: pytest.MonkeyPatch):
+    """By the thread that limits memory; a span that ends meanwhile stays in the trace."""
+    desk = Desk(is_agent=lambda span: span.name == "agent")
+    root = desk.start("root")
+    for name in ("agent", "other"):
+        desk.end(desk.start(name, root))
+    search = EndedSpans.detached
+
+    def interrupted(*args: Any) -> EndedSpans | None:
+        found = search(*args)
+        desk.recorder.submit_ended(desk.entry())
+        desk.end(desk.start("later", root))
+        return found
+
+    monkeypatch.setattr(EndedSpans, "detached", interrupted)
+    desk.recorder.request_search(desk.entry())
+    assert desk.serve() == []
+    desk.end(root)
+    assert desk.serve() == [["agent", "other"], ["later", "root"]]
+
+
+class BeforeLock:
+    """A lock that is acquired after something else happens once, as if on another thread."""
+
+    def __init__(self, lock: Any, happens: Callable[[], None]) -> None:
+        self._lock, self._happens = lock, [happens]
+
+    def __enter__(self) -> None:
+        while self._happens:
+            self._happens.pop()()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_trace_that_empties_again_while_the_worker_takes_it_counts_once_as_queued(desk: Desk):
+    """What counts as queued for ever would in the end keep every trace from being queued."""
+    root = desk.start("root")
+    desk.end(root)
+    desk.recorder._lock = BeforeLock(desk.recorder._lock, lambda: desk.end(desk.start("child", root)))  # type: ignore[assignment]
+    assert desk.serve() == [["root", "child"]]
+    assert desk.serve() == []
+    assert (desk.recorder._waiting_spans, desk.recorder.waiting_bytes) == (0, 0)
+
+
+def test_a_dropped_span_that_was_measured_does_not_count_as_queued(desk: Desk):
+    """The thread that limits memory measures it between its end and its drop."""
+    root = desk.start("root")
+    desk.end(desk.start("before", root))
+    desk.recorder.truncate(entry := desk.entry())
+    entry.spans.append(root)
+    desk.recorder.add_size(entry, entry.removals, 1, 3000)
+    entry.spans.pop()
+    desk.end(root)
+    assert desk.serve() == [["before"], []]
+    assert (desk.recorder._waiting_spans, desk.recorder.waiting_bytes) == (0, 0)
 
 
 def test_a_trace_that_empties_twice_before_the_worker_came_is_put_once(desk: Desk):

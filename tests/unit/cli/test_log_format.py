@@ -1,10 +1,11 @@
-"""How many log lines of one kind are written."""
+"""How many log lines of one kind are written, and whether a configuration asks for JSON."""
 
 from __future__ import annotations
 
 import logging
+import os
 
-from otel_eval.cli.log_format import RateLimitFilter
+from otel_eval.cli.log_format import RateLimitFilter, is_json_configured
 
 
 def record(text: str, *values: object) -> logging.LogRecord:
@@ -29,3 +30,13 @@ def test_kinds_without_end_do_not_grow() -> None:
     sparing = RateLimitFilter()
     assert all(sparing.filter(record(f"kind {number}")) for number in range(3000))
     assert len(sparing._seen) <= 1000
+
+
+def test_a_configuration_in_a_pipe_is_left_to_what_loads_it() -> None:
+    """A shell passes one for `<(command)`; it can be read only once."""
+    end, begin = os.pipe()
+    os.write(begin, b"telemetry: {log_format: json}")
+    os.close(begin)
+    assert not is_json_configured(f"/dev/fd/{end}")
+    assert os.read(end, 9) == b"telemetry"
+    os.close(end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,14 @@ def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
     }
     export_queues_of(load({"exporters": places}), Counters(), lambda *_: None).close(1.0)
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]
+
+
+def test_a_pipe_without_content_is_not_the_default_evaluation() -> None:
+    """What wrote to it failed, or it was read before; an empty file is the default."""
+    end, begin = os.pipe()
+    os.write(begin, b"window: {time: 5s}")
+    os.close(begin)
+    assert load(f"/dev/fd/{end}").window.time == 5.0
+    assert "is a pipe without content; name a file" in problem(f"/dev/fd/{end}")
+    os.close(end)
+    assert load("/dev/null") == EvalConfig()

@@ -81,6 +81,8 @@ def test_a_secret_is_not_shown(value: Any) -> None:
         {"exporters": {"otlp": {"endpoint": f"h:4317?key={SECRET}"}}},
         {"telemetry": {"otlp": {"endpoint": f"ftp://h:4317?key={SECRET}"}}},
         {"judges": {"main": SECRET}},
+        {"judges": {"main": f"http://u:{SECRET}@h"}},
+        {"evaluations": [{"name": "e", "scorers": [{"type": "llm_judge", "criteria": "x", "judge": f"http://u:{SECRET}@h"}]}]},
         {"judges": [{"base_url": "http://h", "api_key": SECRET}]},
         {"judges": {"main": {"base_url": f"http://u:{SECRET}@h", "api_key": SECRET, "api_key_env": SECRET}}},
         {"evaluations": [{"name": "e", "scorers": [{"type": "llm_judge", "criteria": "x", "judge": [{"api_key": SECRET}]}]}]},
