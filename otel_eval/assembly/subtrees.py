@@ -65,6 +65,11 @@ class OpenTrace:
         """The bytes of `size` that belong to kept trees."""
         return 0 if self.trees is None else self.trees.kept.size
 
+    @property
+    def open_bytes(self) -> int:
+        """The bytes of `size` that count against the limit of a trace: those that do not belong to kept trees."""
+        return self.size - self.kept_bytes
+
 
 class _Subtree(NamedTuple):
     """An open tree, and when its first and its last span arrived."""
@@ -297,7 +302,7 @@ class SpanTrees:
     def _share(self, trace: OpenTrace, spans: int) -> int:
         """Estimate the bytes of a number of open spans as their share of all, and forget the sizes of single versions."""
         trace.versions.clear()
-        return (trace.size - self.kept.size) * spans // max(1, len(trace.frames))
+        return trace.open_bytes * spans // max(1, len(trace.frames))
 
     # ---------------------------------------------------------------- closing
 
