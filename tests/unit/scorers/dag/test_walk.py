@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from otel_eval.model import Failed, Scored, Skipped
@@ -100,6 +102,15 @@ def test_unrecorded_calls_skip_only_the_nodes_that_read_them():
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
     assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text == "b: calls not recorded"
+
+
+@pytest.mark.parametrize("span_id", ["", "01"])
+def test_a_call_that_may_have_failed_is_not_taken_for_one_that_succeeded(span_id):
+    """With `failed_calls: exclude`, also a call that only messages recorded."""
+    unsure = trajectory(replace(call("open", span_id=span_id), failure_unknown=True))
+    outcome = dag({"a": binary("calls.size() == 1")}, failed_calls="exclude")(unsure)
+    assert isinstance(outcome, Skipped)
+    assert outcome.reason == "not_recorded"
 
 
 def test_incomplete_evidence_skips():
