@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, get_args
 
 from otel_eval.errors import redacted_repr
 from otel_eval.interfaces import constructor
-from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason, ToolCall, Trajectory
+from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames, tool
 
@@ -390,5 +390,6 @@ def _call(call: ToolCall) -> ToolCall:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
+        copied = {key: _copied(each) for key, each in value.items()}
+        return Unnamed(copied) if type(value) is Unnamed else copied
     return [_copied(each) for each in value] if isinstance(value, list) else value
