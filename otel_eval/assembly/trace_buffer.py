@@ -310,6 +310,9 @@ class TraceBuffer(TraceStore):
 
     def drain(self, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close every open trace, for the `reason` or else for that of its state; return closed traces."""
+        for trace_id, trace in list(self._dormant.items()):
+            if trace.trees is not None and trace.trees.maybe_deferred:  # its runs may not have been reported
+                self._open[trace_id] = self._dormant.pop(trace_id)
         for trace_id, trace in list(self._open.items()):
             self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
         return self.pop_closed(now)

@@ -179,9 +179,9 @@ class TraceStore:
         due, following = trees.due(trace, now)
         for reason, roots in due.items():
             self._close_part(trace, Closing(trace_id, reason, tuple(roots)), now)
-        trace.tree_check = now + self._check_interval_s if trace.frames else inf
+        trace.tree_check = now + self._check_interval_s if trace.frames or trees.maybe_deferred else inf
         end = inf if trace.frames else trace.touched + self.limits.max_age_s
-        following = min(following, end, trees.kept.next_end(), trace.tree_check if due else inf)
+        following = min(following, end, trees.kept.next_end(), trace.tree_check if trees.maybe_deferred else inf)
         trees.next_check = max(following, now + self._check_interval_s / _CHECKS_PER_WAIT)
         return trees.next_check
 
