@@ -81,7 +81,8 @@ def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:
 
 
 _MOST_SHOWN: Final = 80
-_MOST_BITS: Final = 13_000  # near Python's limit for conversion to decimal digits
+MOST_BITS: Final = 13_000
+"""Bits of an integer, near Python's limit for conversion to decimal digits."""
 _SECRET_KEY: Final = re.compile(r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE)
 # Secrets that are recognised without a name: `Bearer x`, and the prefixes that providers give their keys.
 _SECRET_TEXT: Final = re.compile(r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}")
@@ -114,7 +115,7 @@ class _Redacting(reprlib.Repr):
         return _HIDDEN if is_secret else self.repr1(value, level)
 
     def repr_int(self, x: int, level: int) -> str:
-        return repr(x) if x.bit_length() < _MOST_BITS else "a number of thousands of digits"
+        return repr(x) if x.bit_length() < MOST_BITS else "a number of thousands of digits"
 
 
 _redacting: Final = _Redacting()

@@ -84,12 +84,13 @@ def check_row(row: Any) -> None:
 def _named(source: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows of a source as they were before an earlier merge, each with the name of an evaluator."""
     unnamed: dict[Any, Row] = {}
-    for number, row in enumerate(source):
+    for row in source:
         for each in _expanded(row):
+            result = each.get("result_id")
             if each.get("evaluator"):
                 yield each
             else:
-                unnamed[each.get("result_id") or number] = each
+                unnamed[result if isinstance(result, str) and result else len(unnamed)] = each
     name = _FILE + _hash_of(unnamed.values())
     for row in unnamed.values():
         yield {**row, "evaluator": name}

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from operator import is_, itemgetter
 from typing import Final, NamedTuple
 
 from otel_eval.assembly.closing import NOTHING, BufferCounts, Closing, Limits, Logs, Version, evidence_of, joined, listed, rank
@@ -64,6 +65,11 @@ class OpenTrace:
     def kept_bytes(self) -> int:
         """The bytes of `size` that belong to kept trees."""
         return 0 if self.trees is None else self.trees.kept.size
+
+    @property
+    def open_bytes(self) -> int:
+        """The bytes of `size` that count against the limit of a trace: those that do not belong to kept trees."""
+        return self.size - self.kept_bytes
 
 
 class _Subtree(NamedTuple):
@@ -101,6 +107,8 @@ class SpanTrees:
     Attributes:
         last_check, next_check: when the trees were checked last, and when they are checked next if no span arrives.
         kept: the closed trees.
+        maybe_deferred: root of a closed tree whose runs may have been deferred, which the next check finds out → the last
+            evaluation of each of its spans when it was closed.
     """
 
     limits: Limits
@@ -113,7 +121,7 @@ class SpanTrees:
     _arrived: dict[bytes, float] = field(default_factory=dict)  # open span → when it arrived
     _agents: set[bytes] = field(default_factory=set)
     _evaluated: Evidence = NOTHING  # of all spans that were in a closed tree
-    _maybe_deferred: list[bytes] = field(default_factory=list)  # roots of closed trees whose runs may have been deferred
+    maybe_deferred: dict[bytes, list[LastEvaluation | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kept = KeptTrees(self.limits)
@@ -129,7 +137,7 @@ class SpanTrees:
         trees = self._read(trace)
         rest = self._idle_deadline(trace, trees)
         for tree in trees:
-            when, reason = min(self._deadline(tree, trace, now), rest)
+            when, reason = min(rest, self._deadline(tree, trace, now), key=itemgetter(0))  # `rest` defers no run
             if when <= now:
                 due.setdefault(reason, []).append(tree.root)
             else:
@@ -271,14 +279,14 @@ class SpanTrees:
 
     def _open_deferred(self, trace: OpenTrace) -> None:
         """Open the closed trees with a deferred run; the arrival times of their first and last span stay."""
-        closed, self._maybe_deferred = self._maybe_deferred, []
-        for root in closed:
+        closed, self.maybe_deferred = self.maybe_deferred, {}
+        for root, before in closed.items():
             if (tree := self.kept.trees.get(root)) is None:
                 continue
-            revisions = [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations]
-            if not revisions:
-                self._maybe_deferred.append(root)  # its evaluation has not ended
-            elif min(revisions) < 0:
+            last = [trace.last_evaluations.get(each) for each in tree.frames]
+            if all(map(is_, last, before)):
+                self.maybe_deferred[root] = before  # its evaluation has not ended
+            elif min([each.revision for each in last if each is not None], default=0) < 0:
                 self._open(trace, root)
                 self._arrived.update(dict.fromkeys(tree.frames, tree.last))
                 self._arrived[root] = tree.first
@@ -297,7 +305,7 @@ class SpanTrees:
     def _share(self, trace: OpenTrace, spans: int) -> int:
         """Estimate the bytes of a number of open spans as their share of all, and forget the sizes of single versions."""
         trace.versions.clear()
-        return (trace.size - self.kept.size) * spans // max(1, len(trace.frames))
+        return trace.open_bytes * spans // max(1, len(trace.frames))
 
     # ---------------------------------------------------------------- closing
 
@@ -314,12 +322,14 @@ class SpanTrees:
         if not chosen:
             return None
         own = {each: trace.frames[each] for tree in chosen for each in tree.ids}
-        others = self._possible_parts(trace, [tree for tree in trees if tree.root not in own])
+        parents = {trace.frames[tree.root][0] for tree in chosen}
+        others = self._possible_parts(trace, [tree for tree in trees if tree.root not in own], parents)
         changed = frozenset(own.keys() - self._known)
         for tree in chosen:
             self.kept.add_missing_parent(trace.frames[tree.root][0])
+            if tree.has_agent:
+                self.maybe_deferred[tree.root] = [trace.last_evaluations.get(each) for each in tree.ids]
             self._keep(trace, tree, now)
-        self._maybe_deferred += [tree.root for tree in chosen]
         self.counts.parts_closed += len(chosen)
         part, released = Part(tuple([tree.root for tree in chosen]), frozenset(own)), self.kept.released()
         frames, evidence = others | own, self.evidence(trace)
@@ -328,12 +338,15 @@ class SpanTrees:
             closing.trace_id, frames, closing.reason, logs, "", changed, trace.last_evaluations, part, released, evidence
         )
 
-    def _possible_parts(self, trace: OpenTrace, trees: list[_Subtree]) -> dict[bytes, Frame]:
-        """Return the spans of other trees that can show that a part of a run is missing."""
+    def _possible_parts(self, trace: OpenTrace, trees: list[_Subtree], parents: set[bytes]) -> dict[bytes, Frame]:
+        """Return the spans of other trees that can show that a part of a run is missing; `parents` are those of its tree."""
         frames = trace.frames
         found = {each: frames[each] for tree in trees if not tree.has_agent for each in tree.ids}
         roots = [(tree.root, frames[tree.root]) for tree in trees if tree.has_agent]
-        roots += [(tree.root, tree.frames[tree.root]) for tree in self.kept.trees.values()]
+        for kept in self.kept.trees.values():
+            roots.append((kept.root, kept.frames[kept.root]))
+            if {kept.parent} != parents and self._agents.isdisjoint(kept.frames):  # else they are siblings, and no part
+                found |= kept.frames
         return found | {root: frame for root, frame in roots if frame[0] and parent_is_remote(frame) is False}
 
     def snapshot(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:

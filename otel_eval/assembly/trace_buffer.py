@@ -87,7 +87,7 @@ class TraceBuffer(TraceStore):
             or len(frames) < len(items)
             or not trace.frames.keys().isdisjoint(frames)
             or len(trace.frames) + len(frames) > limits.max_spans_per_trace
-            or trace.size + size > limits.max_bytes_per_trace
+            or trace.open_bytes + size > limits.max_bytes_per_trace
             or now + limits.decision_wait_s < trace.check
         ):
             return False
@@ -105,7 +105,7 @@ class TraceBuffer(TraceStore):
         frames, most, most_bytes = trace.frames, self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
         if span_id in frames:
             return self._keep_higher_rank(trace_id, trace, span_id, frame, size)
-        if len(frames) >= most or trace.size + size > most_bytes:
+        if len(frames) >= most or trace.open_bytes + size > most_bytes:
             return self._overflow(trace_id, trace, most if len(frames) >= most else 0)
         frames[span_id] = frame
         self.counts.spans_kept += 1
@@ -132,7 +132,7 @@ class TraceBuffer(TraceStore):
             held = trace.logs.get(span_id, ())
             if frame in held:
                 continue
-            if trace.records >= most or trace.size + size > self.limits.max_bytes_per_trace:
+            if trace.records >= most or trace.open_bytes + size > self.limits.max_bytes_per_trace:
                 self._overflow(trace_id, trace, most if trace.records >= most else 0, _RECORDS_LIMIT)
                 continue
             trace.logs.setdefault(span_id, {})[frame] = None
@@ -184,7 +184,7 @@ class TraceBuffer(TraceStore):
     def _keep_higher_rank(self, trace_id: bytes, trace: OpenTrace, span_id: bytes, frame: Frame, size: int) -> None:
         known = self._version(trace, span_id)
         found = rank(frame)
-        if found > known.rank and trace.size - known.size + size > self.limits.max_bytes_per_trace:
+        if found > known.rank and trace.open_bytes - known.size + size > self.limits.max_bytes_per_trace:
             return self._overflow(trace_id, trace, 0)
         self.counts.spans_duplicate += 1
         if found > known.rank:
@@ -310,6 +310,9 @@ class TraceBuffer(TraceStore):
 
     def drain(self, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close every open trace, for the `reason` or else for that of its state; return closed traces."""
+        for trace_id, trace in list(self._dormant.items()):
+            if trace.trees is not None and trace.trees.maybe_deferred:  # its runs may not have been reported
+                self._open[trace_id] = self._dormant.pop(trace_id)
         for trace_id, trace in list(self._open.items()):
             self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
         return self.pop_closed(now)

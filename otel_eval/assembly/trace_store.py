@@ -75,8 +75,8 @@ class TraceStore:
         trace = self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
             self._drop_kept_trees(trace_id, trace)
-        if trace_id in self._dormant:
-            self._bytes -= self._dormant.pop(trace_id).size
+        if trace_id in self._dormant:  # trees without an agent may be kept of one that is not in `_with_kept_trees`
+            self.drop(trace_id)
         return True
 
     def _drop_kept_trees(self, trace_id: bytes, trace: OpenTrace) -> None:
@@ -88,13 +88,13 @@ class TraceStore:
     @contextmanager
     def _resized(self, trace_id: bytes, trace: OpenTrace) -> Iterator[None]:
         """Update the totals of bytes after the block changed the trees of a trace, and collect runs that became final."""
-        before, kept = trace.size, trace.kept_bytes
+        before, kept = trace.open_bytes, trace.kept_bytes
         yield
         if trace.trees is not None and trace.trees.kept.final:
             self._final += [(trace_id, run) for run in trace.trees.kept.final]
             trace.trees.kept.final.clear()
         self._grace_bytes += trace.kept_bytes - kept
-        self._bytes += (trace.size - trace.kept_bytes) - (before - kept)
+        self._bytes += trace.open_bytes - before
 
     def _fits(self, size: int, traces: int) -> bool:
         """Whether this many more bytes and open traces are within the limits."""
@@ -179,9 +179,9 @@ class TraceStore:
         due, following = trees.due(trace, now)
         for reason, roots in due.items():
             self._close_part(trace, Closing(trace_id, reason, tuple(roots)), now)
-        trace.tree_check = now + self._check_interval_s if trace.frames else inf
+        trace.tree_check = now + self._check_interval_s if trace.frames or trees.maybe_deferred else inf
         end = inf if trace.frames else trace.touched + self.limits.max_age_s
-        following = min(following, end, trees.kept.next_end(), trace.tree_check if due else inf)
+        following = min(following, end, trees.kept.next_end(), trace.tree_check if trees.maybe_deferred else inf)
         trees.next_check = max(following, now + self._check_interval_s / _CHECKS_PER_WAIT)
         return trees.next_check
 
@@ -272,7 +272,7 @@ class TraceStore:
         trace = self._open.pop(trace_id, None) or self._dormant.pop(trace_id, None)
         self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
-            self._bytes -= trace.size - trace.kept_bytes
+            self._bytes -= trace.open_bytes
             self._grace_bytes -= trace.kept_bytes
         elif trace_id in self._grace:
             self._grace_bytes -= self._grace.pop(trace_id).size

@@ -139,6 +139,10 @@ class _Undecided(NamedTuple):
     candidates: tuple[_Candidate, ...]
 
 
+_Memo = dict[Any, Classification | _Undecided]
+_MOST_ENTRIES: Final = 16 * MEMO_LIMIT  # in the memos of all scopes together: the names of scopes are input, too
+
+
 class ScopeReader:
     """Classifies the spans of one instrumentation scope.
 
@@ -151,9 +155,9 @@ class ScopeReader:
         wanted: the attributes that rules test.
     """
 
-    __slots__ = ("_memo", "_rules", "_searched", "_tests_name", "dropped", "wanted")
+    __slots__ = ("_memo", "_memos", "_rules", "_searched", "_tests_name", "dropped", "wanted")
 
-    def __init__(self, rules: Sequence[_CompiledRule], *, dropped: bool) -> None:
+    def __init__(self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool) -> None:
         self.dropped = dropped
         self._rules = tuple(rules)
         self._tests_name = any(each.name is not None or each.names_span for each in rules)
@@ -161,7 +165,9 @@ class ScopeReader:
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
         self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True, named=self._tests_name)
-        self._memo: dict[Any, Classification | _Undecided] = {}
+        self._memo: _Memo = {}
+        self._memos = memos
+        memos.append(self._memo)
         self._searched: dict[frozenset[str], Wanted] = {}
 
     def read(self, span: SpanReader) -> Classification:
@@ -193,13 +199,15 @@ class ScopeReader:
             return _resolve(self._decide(attributes, name), attributes)
         if entry is None:
             entry = self._decide(attributes, name)
-            self._remember(key, entry)
+            if len(name) <= MEMO_BYTES:
+                self._remember(key, entry)
         return _resolve(entry, attributes)
 
     def _remember(self, key: Any, entry: Classification | _Undecided) -> None:
-        """Add an entry; a full memo is emptied, which costs less than tracking what was used last."""
-        if len(self._memo) >= MEMO_LIMIT:
-            self._memo.clear()
+        """Add an entry; full memos are emptied, which costs less than tracking what was used last."""
+        if len(self._memo) >= MEMO_LIMIT or sum(map(len, self._memos)) >= _MOST_ENTRIES:
+            for memo in self._memos:
+                memo.clear()
         self._memo[key] = entry
 
     def _tested(self, span: SpanReader) -> tuple[dict[str, Any], str]:
@@ -263,6 +271,7 @@ class Reader:
     def __init__(self, conventions: Iterable[Convention]) -> None:
         self.tables = tuple(ReadTable(each) for each in conventions)
         self._scopes: dict[str, ScopeReader] = {}
+        self._memos: list[_Memo] = []
         self._rules = tuple(
             (
                 tuple(glob(each) for each in table.convention.scopes),
@@ -277,6 +286,7 @@ class Reader:
         if known is None:
             if len(self._scopes) >= MEMO_LIMIT:  # scope names are input, and must not fill the memory
                 self._scopes.clear()
+                self._memos.clear()
             known = self._scopes[scope_name] = self._for(scope_name)
         return known
 
@@ -287,7 +297,7 @@ class Reader:
         rules = [
             rule for scopes, rules in self._rules if not scopes or any(each.fullmatch(scope) for each in scopes) for rule in rules
         ]
-        return ScopeReader(rules, dropped=own)
+        return ScopeReader(rules, self._memos, dropped=own)
 
 
 def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:

@@ -20,6 +20,7 @@ from operator import methodcaller
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import ANY, WRAPPERS, Wrapper
+from otel_eval.errors import MOST_BITS
 from otel_eval.interfaces import all_but
 from otel_eval.model import UNRECORDED
 
@@ -33,8 +34,10 @@ _NO_BRACKETS: Final = all_but(b"{[()]}")
 _LEVELS: Final = bytes.maketrans(b"{[()]}", b"\1\1\1\xff\xff\xff")  # as signed bytes: one level down, one level up
 SPACES: Final = " \t\n\r"  # JSON's
 _FIRST: Final = frozenset('{["-0123456789tfnNI')  # what a JSON value begins with; NaN and Infinity are Python's additions
-# Python's parser warns about an unknown escape, and a library must not print warnings about recorded content.
+# Python's parser warns about an unknown escape, and about a number that a keyword follows without a space (`5in`); a library must
+# not print warnings about recorded content. What stands in a string is matched first, so that no number is found in it.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
+_ODD_NUMBER: Final = re.compile(r"""(?s:'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?)|([\w.](?:and|else|for|i[fns]|not|or))""")
 
 
 def decode(value: Any, *, literals: bool = True) -> Any:
@@ -101,10 +104,11 @@ def _parsed(text: str) -> Any:
     """The value of a Python literal; the same text object if it is none."""
     if len(text) > _MAX_LITERAL or len(text.encode("utf-8", "surrogatepass").translate(None, _NO_PARTS)) > _MAX_PARTS:
         return text
-    if _is_too_deep(text) or _ODD_ESCAPE.search(text):
+    if _is_too_deep(text) or _ODD_ESCAPE.search(text) or any(found[1] for found in _ODD_NUMBER.finditer(text)):
         return text
     try:
-        return plain(ast.literal_eval(text))
+        value = ast.literal_eval(text)
+        return text if isinstance(value, set) else plain(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
 
@@ -120,8 +124,10 @@ def _is_too_deep(text: str) -> bool:
 
 def plain(value: Any, depth: int = 0) -> Any:
     """The value as JSON types: dicts with text keys, lists, text, finite numbers, booleans and None."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, (str, bool)):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() < MOST_BITS else hex(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if depth >= MAX_DEPTH:
@@ -130,6 +136,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return {str(key): plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each, depth + 1) for each in value]
+    if isinstance(value, set):  # in an order that does not depend on hashes, which differ from process to process
+        return [plain(each, depth + 1) for each in sorted(value, key=repr)]
     return str(value)
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, get_args
 
 from otel_eval.errors import redacted_repr
 from otel_eval.interfaces import constructor
-from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason, ToolCall, Trajectory
+from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames, tool
 
@@ -304,22 +304,24 @@ class BaseScorer:
 
     def _skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
         """The outcome of a run with a call of which it is unknown whether it failed; None if there is no such call."""
+        of_spans = "spans" in self.needs and not self.reads_calls
         for position, call in enumerate(trajectory.calls):
-            # A scorer of spans removes the spans of failed calls; a call read from messages has no span.
-            if call.failure_unknown and (self.reads_calls or call.span_id) and (self.keeps is None or self.keeps(call.name)):
+            # A scorer of spans only removes the spans of failed calls; a call read from messages has no span.
+            if call.failure_unknown and (call.span_id or not of_spans) and (self.keeps is None or self.keeps(call.name)):
                 why = f"whether {tool(call.name)} ({position}) failed is unknown: its result was not recorded"
                 return Skipped(why, reason="not_recorded")
         return None
 
     def select_calls(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory without the calls that `tools` and `failed_calls` leave out."""
+        """The trajectory without the calls that `tools` and `failed_calls` leave out, and without the spans of failed ones."""
         if self._keeps_all:
             return trajectory
         keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
         calls = tuple(
             call for call in trajectory.calls if (keeps is None or keeps(call.name)) and not (drop_failed and call.error)
         )
-        return replace(trajectory, calls=calls)
+        failed = {call.span_id for call in trajectory.calls if drop_failed and call.error and call.span_id}
+        return replace(trajectory, calls=calls, spans=tuple(span for span in trajectory.spans if span.span_id not in failed))
 
     def to_outcome(self, found: Finding | Outcome) -> Outcome:
         """Convert a finding to an outcome, with `strict` and the threshold applied; an outcome is returned unchanged."""
@@ -389,5 +391,6 @@ def _call(call: ToolCall) -> ToolCall:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
+        copied = {key: _copied(each) for key, each in value.items()}
+        return Unnamed(copied) if type(value) is Unnamed else copied
     return [_copied(each) for each in value] if isinstance(value, list) else value

@@ -13,11 +13,13 @@ from itertools import count, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from otel_eval.interfaces import Steps, TooLarge
 from otel_eval.model import Skipped
-from otel_eval.scorers.base_scorer import NoScore
+from otel_eval.scorers.base_scorer import NoScore, too_large
 
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
+_REACHED: Final = 50  # steps for a state that insertions lead to
 _EDIT: Final = 1 << 40  # cost = edits * _EDIT - length of the word: fewer edits first, then longer words
 
 
@@ -66,14 +68,16 @@ class NFA:
         return frozenset(name for moves in self.named for name, _ in moves)
 
 
+# Plain tuples, of which there may be a million: the garbage collector does not visit those that hold only texts and numbers.
 _Edits = tuple[Any, "_Edits"] | None
 _Costs = dict[int, tuple[int, _Edits]]  # state → cost and the edits so far, last first
 
 
-def accepts(automaton: NFA, names: Sequence[str]) -> bool:
+def accepts(automaton: NFA, names: Sequence[str], work: Steps) -> bool:
     """Whether the automaton accepts the names in this order without edits; faster than `fewest_edits`."""
     states = _free_closure(automaton, {0})
     for name in names:
+        work.take(len(states))
         states = _free_closure(automaton, {target for state in states for by, target in automaton.named[state] if by == name})
     return automaton.end in states
 
@@ -92,24 +96,32 @@ def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) 
     """Find the fewest edits that make the names fit, in any order that the groups of parallel calls allow.
 
     Raises:
-        NoScore: a group contains too many different calls to try every order.
+        NoScore: a group contains too many different calls to try every order, or the search takes too many steps.
     """
-    if accepts(automaton, names):
-        return Fit((), len(names))
-    costs: _Costs = {0: (0, None)}
-    known = automaton.names
-    for group in groups:
-        costs = _consume(automaton, costs, names, group, known)
-    cost, chain = _with_insertions(automaton, costs, len(names))[automaton.end]
+    try:
+        cost, chain = _cheapest(automaton, names, groups, Steps())
+    except TooLarge as error:
+        raise NoScore(too_large(str(error))) from None
     edits = []
     while chain is not None:
         edit, chain = chain
-        edits.append(edit)
+        edits.append(Edit(*edit))
     # A cost is edits * _EDIT - length: the difference to the next multiple of _EDIT is the length of the word.
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
-def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, known: frozenset[str]) -> _Costs:
+def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range], work: Steps) -> tuple[int, _Edits]:
+    """The least cost at which the automaton accepts, and the edits, last first."""
+    if accepts(automaton, names, work):
+        return -len(names), None
+    costs: _Costs = {0: (0, None)}
+    known = automaton.names
+    for group in groups:
+        costs = _consume(automaton, costs, names, group, known, work)
+    return _with_insertions(automaton, costs, len(names), work)[automaton.end]
+
+
+def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, known: frozenset[str], work: Steps) -> _Costs:
     """Match or delete every call of a group: match some of them in any order, then delete the others."""
     places: dict[str, list[int]] = {}
     for position in group:
@@ -125,11 +137,11 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, 
         deleted = sorted((position, name) for name, at in places.items() for position in at[used.get(name, 0) :])
         for state, (cost, chain) in reached.items():
             for position, name in deleted:
-                chain = (Edit("delete", name, position), chain)
+                chain = (("delete", name, position), chain)
             _improve(after, state, cost + _EDIT * len(deleted), chain)
         if len(deleted) > len(group) - sum(map(len, (places[name] for name in useful))):
             unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
-            closed = _with_insertions(automaton, reached, group.start)
+            closed = _with_insertions(automaton, reached, group.start, work)
             for at, target, cost, chain in _matches(automaton, closed, unused):
                 successor = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
                 _improve(layers.setdefault(successor, {}), target, cost, chain)
@@ -161,7 +173,7 @@ def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:
         costs[state] = (cost, chain)
 
 
-def _with_insertions(automaton: NFA, costs: _Costs, position: int) -> _Costs:
+def _with_insertions(automaton: NFA, costs: _Costs, position: int, work: Steps) -> _Costs:
     """The lowest costs of all states that empty transitions and insertions before `position` lead to, by Dijkstra."""
     order = count()
     queue = [(cost, next(order), state, chain) for state, (cost, chain) in sorted(costs.items())]
@@ -178,5 +190,6 @@ def _with_insertions(automaton: NFA, costs: _Costs, position: int) -> _Costs:
         for name, target in automaton.named[state]:
             if target not in done:
                 # An insertion is one edit, and makes the word one longer.
-                heappush(queue, (cost + _EDIT - 1, next(order), target, (Edit("insert", name, position), chain)))
+                heappush(queue, (cost + _EDIT - 1, next(order), target, (("insert", name, position), chain)))
+    work.take(_REACHED * len(done))
     return done

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.globs import glob_matcher
+from otel_eval.interfaces import STEP_LIMIT, TOO_LARGE
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
 from otel_eval.scorers.parameters import STRINGS, count, each_of, flag, invalid_value, one_of, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
@@ -246,7 +247,7 @@ class LoopDetection(IdenticalCalls):
 
     0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in a row; identical as for
     `redundant_calls`. Details: `loops` [{first, length, times, tools}], the most repeated of each length. Skipped: the names
-    repeat, only the arguments could decide, and some were not recorded.
+    repeat, only the arguments could decide, and some were not recorded; it takes more than 20 million comparisons.
 
     Attributes:
         max_repeats: how often in a row a cycle may be repeated.
@@ -279,8 +280,14 @@ class LoopDetection(IdenticalCalls):
         return Finding(0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": loops_found})
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
-        """The most repeated cycle of each length that occurs more than `max_repeats` times in a row, the shortest first."""
+        """The most repeated cycle of each length that occurs more than `max_repeats` times in a row, the shortest first.
+
+        Raises:
+            NoScore: there are too many lengths to look for.
+        """
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
+        if len(lengths) * len(keys) > STEP_LIMIT:
+            raise NoScore(too_large(TOO_LARGE))
         found = [_most_repeated(keys, length) for length in lengths]
         # A cycle that consists of repetitions of a shorter one is listed already.
         listed_cycles: list[_Repetition] = []

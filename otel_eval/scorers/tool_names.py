@@ -57,6 +57,7 @@ ENOUGH_RUNS: Final = 1000
 
 _CHECK_AFTER: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
 _MOST_TRACKED: Final = 1000
+_LONGEST_TRACKED: Final = 256  # characters of a name, which is kept until the process ends
 _LEAST_SIMILARITY: Final = 0.75
 
 
@@ -126,7 +127,7 @@ class ToolNameCheck:
                 continue
             known.runs += 1
             if len(known.seen) < _MOST_TRACKED:
-                known.seen.update([call.name for call in trajectory.calls])
+                known.seen.update([shortened(call.name, _LONGEST_TRACKED) for call in trajectory.calls])
             if self._live and known.runs in _CHECK_AFTER:
                 due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
         return due

@@ -19,7 +19,7 @@ from otel_eval.conventions.messages import ToolRequest, ToolResult, may_mention,
 from otel_eval.conventions.model_calls import SEARCHED, Histories, may_mention_in
 from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import Steps, Wanted, copier, steps_of
-from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
+from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.pairing import (
     AgentMessages,
@@ -312,7 +312,7 @@ def _recovered(request: ToolRequest, call_id: str, messages: History, needs: fro
         result = messages.without_id[request.name].pop(0)
     arguments = request.arguments if "arguments" in needs else UNRECORDED
     if arguments is not UNRECORDED and not named(arguments):
-        arguments = {} if arguments in (None, "") else {"__value__": arguments}
+        arguments = {} if arguments in (None, "") else Unnamed(__value__=arguments)
     recorded = UNRECORDED if result is None else result.result
     failed = result is not None and result.failed
     shown = recorded if "results" in needs else UNRECORDED

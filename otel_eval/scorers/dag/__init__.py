@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import Finding, Requirements, prefixed, private_copy
+from otel_eval.scorers.base_scorer import Finding, Requirements, checked_outcome, prefixed, private_copy
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Bindings
@@ -194,8 +194,10 @@ class Dag(AskingScorer):
 
 async def _scored_by(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
     """Return the score of the scorer that the last verdict leads to."""
-    run = trajectory if is_own_scorer(further) else private_copy(trajectory)
+    is_own = is_own_scorer(further)
+    run = trajectory if is_own else private_copy(trajectory)
     outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
+    outcome = outcome if is_own else checked_outcome(outcome, further.name)
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
     if isinstance(outcome, Scored):
         return Finding(outcome.value, f"{explained} → {further.name}: {outcome.explanation}", details)

@@ -170,6 +170,30 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
     assert (len(buffer), buffer.held_bytes) == (0, 0)
 
 
+def test_a_closed_tree_does_not_count_against_the_bytes_of_its_trace():
+    """A long session closes one tree after another; only the open ones are limited."""
+    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000), lambda frame: frame[1].name == "agent")
+    for at in range(3):
+        push(buffer, span(f"a{at}", f"gone{at}", "agent"), now=61 * at, size=700)
+        (closed,) = buffer.due(61 * at + 60)
+        assert (closed.reason, closed.cut) == (Completeness.DETACHED, "")
+    assert buffer.counts.spans_over_limit == 0
+
+
+def test_a_dormant_trace_that_is_evicted_leaves_no_bytes_behind():
+    """Also one whose kept trees were evicted before, and which got spans without an agent after that."""
+    buffer = TraceBuffer(Limits(), lambda frame: frame[1].name == "agent")
+    push(buffer, span("a", "gone", "agent"))
+    buffer.due(60)
+    push(buffer, span("b", "gone"), now=61)
+    buffer.reserve(buffer.limits.max_bytes - 500)  # the tree of the agent is evicted
+    push(buffer, span("c", "gone"), now=62)
+    buffer.due(400)
+    assert (len(buffer), buffer.open_bytes, buffer.held_bytes > 0) == (0, 0, True)
+    buffer.reserve(buffer.limits.max_bytes)
+    assert (buffer.open_bytes, buffer.held_bytes) == (0, 0)
+
+
 def test_evaluated_traces_are_dropped_first_when_room_is_short():
     """A closed trace is evicted before an open one is evaluated early."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=2))

@@ -105,3 +105,14 @@ def test_ids_and_long_texts_take_one_entry() -> None:
         reader.read(wired("execute_tool x", call))
     assert len(reader._memo) <= 3  # one by fingerprint, and one by values for each order of attributes
     assert reader.read(alone("", {})) is UNRECOGNIZED
+
+
+def test_the_names_of_scopes_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memos of all scopes together are limited, and names of spans that are too long are not kept."""
+    monkeypatch.setattr("otel_eval.conventions.reader._MOST_ENTRIES", 100)
+    reader = Reader(TABLES)
+    for number in range(300):
+        reader.of_scope(f"scope {number % 30}").read(span("a", "", f"chat {number}"))
+        reader.of_scope("scope").read(span("a", "", f"{number}" * 1000))
+    assert 0 < sum(map(len, reader._memos)) <= 100
+    assert max(len(key[0]) for memo in reader._memos for key in memo) < 1000

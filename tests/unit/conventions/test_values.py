@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import pytest
@@ -38,11 +39,27 @@ JSON_VALUES = st.recursive(
         (3, 3),
         (None, None),
         ("\"{'a': 1}\"", {"a": 1}),
+        ("{'tags': {'c', 'a', 'b'}}", {"tags": ["a", "b", "c"]}),  # in the same order in every process
+        ("[0x" + "f" * 5000 + "]", ["0x" + "f" * 5000]),  # a number that has no decimal digits in Python
     ],
 )
 def test_a_recorded_value_is_read_as_what_it_stands_for(recorded: Any, value: Any):
     """JSON, JSON in JSON, Python literals of containers; everything else stays as it is."""
     assert decode(recorded) == value
+
+
+@pytest.mark.parametrize("text", ["[5in, 3in]", "(10.in x 12.in)", "{0x1for: 1}", "['\\q']"])
+def test_text_that_is_no_literal_gives_no_warning(text: str):
+    """Python's parser warns on stderr about what looks like a mistake in code."""
+    with warnings.catch_warnings(record=True) as given_warnings:
+        warnings.simplefilter("always")
+        assert decode(text) == text
+    assert given_warnings == []
+
+
+def test_words_in_strings_of_a_literal_are_no_mistake():
+    """Neither between quotes of either kind, nor after a quote that is escaped."""
+    assert decode("{'size': '5in', \"it's\": '\\'3in'}") == {"size": "5in", "it's": "'3in"}
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', "("])

@@ -107,6 +107,14 @@ def test_a_later_line_of_a_file_replaces_an_earlier_one() -> None:
     assert [each["value"] for each in merge_results([row(None, value=1.0), row(None, value=0.5)])] == [0.5]
 
 
+@pytest.mark.parametrize("result_id", [None, "", 0, ["a"]])
+def test_lines_without_a_usable_result_id_replace_only_those_of_the_same_result(result_id: Any) -> None:
+    """Also if one line holds several of them."""
+    others = [row(None, result_id=result_id, scorer=name) for name in ("b", "c")]
+    lines = [row(None, result_id=result_id, scorer="a", others=others), row(None, result_id=result_id, scorer="a")]
+    assert [each["scorer"] for each in merge_results(lines)] == ["a", "b", "c"]
+
+
 def test_an_evaluator_that_does_not_tell_what_it_knew_may_be_split() -> None:
     """Older versions do not: unknown is no agreement. Alone it is whole."""
     assert rows_of([row("a", spans_digest=None)]) == [("a", "scored", False)]

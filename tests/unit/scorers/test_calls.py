@@ -247,6 +247,15 @@ def test_no_span_at_all_is_no_evidence():
     assert isinstance(score({"type": "execution_order", "of": "spans", "expected": ["plan"]}, trajectory()), Skipped)
 
 
+def test_spans_of_failed_calls_are_removed_with_the_calls():
+    """A span without an id, and that of a call that succeeded, stay."""
+    spans = (SpanRef("act", 1, 2, "01"), SpanRef("act", 3, 4, "02"), SpanRef("end", 5, 6))
+    run = trajectory(call("act", error="no", span_id="01"), call("act", span_id="02"), call("x", error="no"), spans=spans)
+    spec = {"type": "execution_order", "of": "spans", "match": "exact", "expected": ["act", "end"]}
+    assert score(spec | {"failed_calls": "exclude"}, run).value == 1.0
+    assert score(spec, run).value == 0.0
+
+
 def test_a_call_without_a_span_does_not_matter_to_the_order_of_spans():
     """Spans of failed calls are removed; whether a call that is known only from messages failed changes no span."""
     scorer = create_scorer({"type": "execution_order", "of": "spans", "expected": ["plan"], "failed_calls": "exclude"})

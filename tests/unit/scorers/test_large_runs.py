@@ -100,6 +100,22 @@ def test_more_calls_than_can_be_weighed_are_skipped(match):
     assert outcome == Skipped("too many calls to be weighed: 1000 expected, 1000 made", reason="too_large")
 
 
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ({"type": "trajectory_pattern", "pattern": ["end", {"any_order": list("abcdefghij")}]}, 200),
+        ({"type": "loop_detection", "max_repeats": 1, "max_cycle": 1_000_000}, 10_000),
+    ],
+)
+def test_a_search_that_would_take_minutes_is_skipped(spec, size):
+    """The same scorer gives a small run its score."""
+    calls = [call("abc"[at % 3], arguments={}) for at in range(size)]
+    outcome = create_scorer(spec)(trajectory(*calls))
+    assert isinstance(outcome, Skipped)
+    assert outcome.reason == "too_large"
+    assert isinstance(create_scorer(spec)(trajectory(*calls[:6])), Scored)
+
+
 @pytest.mark.parametrize("size", [1, 5])
 def test_an_alignment_in_batches_ends_with_its_work(size):
     """On one side or on both."""

@@ -91,6 +91,12 @@ def test_names_from_traces_stay_on_the_line():
     assert warning == r"`pay` was never called; called were a\x1b[31m\nb\u202e (evaluation support, 1 run)"
 
 
+def test_long_names_from_traces_are_cut():
+    """They are kept until the process ends, and stand in a log line."""
+    (warning,) = stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("x" * 10_000)))
+    assert len(warning) < 500
+
+
 def test_a_name_that_another_policy_mentions_is_not_meant():
     """Then both tools exist."""
     assert stored(COUNTS, {"type": "forbidden_tools", "patterns": ["search"]}) == []

@@ -10,7 +10,7 @@ import pytest
 from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import ClosedTrace, SpanEvent
-from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.model import UNRECORDED, Trajectory, Unnamed
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
@@ -126,6 +126,13 @@ def test_without_any_tool_span_messages_make_the_calls():
         ("look", {"q": 2}, UNRECORDED, None, ("a",)),
         ("book", {}, UNRECORDED, None, ("a",)),
     ]
+
+
+@pytest.mark.parametrize("spans", [(), (tool("a", 3, id="c1"),)])
+def test_a_bare_value_in_a_request_has_no_name_with_or_without_a_span(spans: tuple[FakeSpan, ...]):
+    """So no scorer compares it with arguments by name."""
+    (call,) = trajectory(RUN, model("m", 1, asked("look", "Paris", "c1")), *spans).calls
+    assert (type(call.arguments), call.arguments) == (Unnamed, {"__value__": "Paris"})
 
 
 def test_requests_wait_or_were_refused_where_each_call_leaves_a_span():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.model import Failed, Scored, Skipped, Unnamed
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.base_scorer import private_copy
 from otel_eval.testing import call, trajectory
 
 
@@ -19,6 +22,17 @@ def task(cel, *children, **keys):
 
 def binary(cel, true=10, false=0):
     return {"type": "binary", "cel": cel, "children": [leaf(True, true), leaf(False, false)]}
+
+
+class Careless:
+    """A user's scorer that returns a number, though its protocol asks for an outcome."""
+
+    name = type = "careless"
+    version = "1"
+    needs: frozenset[str] = frozenset()
+
+    def __call__(self, run):
+        return 0.5
 
 
 def leaf(verdict, end):
@@ -100,6 +114,31 @@ def test_unrecorded_calls_skip_only_the_nodes_that_read_them():
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
     assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text == "b: calls not recorded"
+
+
+def test_a_tree_with_a_users_scorer_gives_what_it_gives_without_it():
+    """It gets a copy of the run, in which a bare argument is still one without a name."""
+    run = trajectory(call("open", arguments=Unnamed(__value__=1)))
+    compared = {"scorer": {"type": "tool_call_args", "expected": [{"name": "open", "arguments": {"id": 1}}]}}
+    own, mixed = (dag({"a": binary("true", compared, end)}) for end in (0, Careless()))
+    assert isinstance(mixed(private_copy(run)), Skipped)
+    assert mixed(private_copy(run)) == own(run)
+
+
+def test_a_users_object_that_returns_no_outcome_fails_with_a_reason():
+    """As it does outside of a tree."""
+    outcome = dag({"a": binary("true", Careless())})(RUN)
+    assert isinstance(outcome, Failed)
+    assert outcome.message == "careless: careless returned float, not an outcome"
+
+
+@pytest.mark.parametrize("span_id", ["", "01"])
+def test_a_call_that_may_have_failed_is_not_taken_for_one_that_succeeded(span_id):
+    """With `failed_calls: exclude`, also a call that only messages recorded."""
+    unsure = trajectory(replace(call("open", span_id=span_id), failure_unknown=True))
+    outcome = dag({"a": binary("calls.size() == 1")}, failed_calls="exclude")(unsure)
+    assert isinstance(outcome, Skipped)
+    assert outcome.reason == "not_recorded"
 
 
 def test_incomplete_evidence_skips():
