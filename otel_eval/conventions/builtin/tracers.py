@@ -308,6 +308,68 @@ JUDGMENT: Final = Convention(
     placeholders={"judgment.input": frozenset({"{}"})},
 )
 
+_TRULENS: Final = "ai.observability."
+
+TRULENS: Final = Convention(
+    name="trulens",
+    source="trulens-core, -apps-langchain 2.16 otel/semconv/trace.py: functions with `@instrument` have their qualified name, "
+    "and each of their arguments is an attribute of its own; tools of LangChain have the tool's; E",
+    scopes=("trulens",),
+    rules=by_kind(
+        f"{_TRULENS}span_type", tool="tool|MCP", agent="record_root|nested_record_root|agent", model="generation", other="*"
+    ),
+    fields={
+        Field.TOOL_NAME: (f"{_TRULENS}mcp.tool_name",),
+        Field.RESULT: (f"{_TRULENS}call.return",),
+        Field.AGENT_NAME: (f"{_TRULENS}app_name",),
+        Field.INPUT: (f"{_TRULENS}record_root.input",),
+        Field.OUTPUT: (f"{_TRULENS}record_root.output",),
+        Field.INPUT_TOKENS: (f"{_TRULENS}cost.num_prompt_tokens",),
+        Field.OUTPUT_TOKENS: (f"{_TRULENS}cost.num_completion_tokens",),
+    },
+    span_name=("*",),
+    errors=(Mark(f"{_TRULENS}mcp.output_is_error", "true"), Mark(f"{_TRULENS}call.error", "*")),
+    placeholders={f"{_TRULENS}mcp.tool_name": frozenset({"unknown"})},
+)
+
+TRULENS_LANGGRAPH: Final = replace(
+    TRULENS,
+    name="trulens_langgraph",
+    source="trulens-apps-langgraph 2.16 tru_graph.py: the span of a call is named after the first of all tools, so only its "
+    "input names the tool; where that is the state of the graph, or holds several calls, it names none; E",
+    rules=(
+        Rule(Kind.OTHER, f"{_TRULENS}call.kwargs.input", '[{"name": "*", "args": *}, {"name": "*", "args": *'),
+        Rule(Kind.TOOL, f"{_TRULENS}call.kwargs.input", '[{"name": "*", "args": *, "type": "tool_call"}]'),
+        Rule(Kind.OTHER, f"{_TRULENS}call.function", "langgraph.prebuilt.tool_node.ToolNode.*"),
+    ),
+    fields={Field.RESULT: (f"{_TRULENS}graph_node.output_state",)},
+    title=f"{_TRULENS}call.kwargs.input",
+    span_name=('[{"name": "*", "args": *',),
+    # The text of a message: whether a call failed shows there alone.
+    errors=(*TRULENS.errors, Mark(f"{_TRULENS}call.return", "*toolmessage(content=*, status='error')*")),
+    failures_in_results=True,
+)
+
+UPSONIC: Final = replace(
+    GEN_AI,
+    name="upsonic",
+    source="upsonic 0.77.3 agent/otel_manager.py: a call that raised is marked as a success, too; E",
+    scopes=("upsonic",),
+    rules=(Rule(Kind.TOOL, "upsonic.tool.name"), Rule(Kind.AGENT, "upsonic.agent.name"), *RULES),
+    fields=with_fields(
+        GEN_AI.fields,
+        tool_name=("upsonic.tool.name",),
+        call_id=("upsonic.tool.call_id",),
+        arguments=("langfuse.observation.input",),
+        result=("langfuse.observation.output",),
+        agent_name=("upsonic.agent.name",),
+        input=("upsonic.input",),
+        output=("upsonic.output",),
+    ),
+    tool_spans=True,
+    failures_unrecorded=True,
+)
+
 LITELLM: Final = replace(
     GEN_AI,
     name="litellm",
