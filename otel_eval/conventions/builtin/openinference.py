@@ -271,7 +271,7 @@ AG2: Final = replace(
     source="openinference-instrumentation-ag2 0.1.12 with ag2 0.14: a tool's input is the request with its arguments as text, "
     "and its output a list of whether it succeeded and a message, which is not read; E",
     scopes=("openinference.instrumentation.ag2",),
-    fields={**with_fields(FIELDS, arguments=("tool_call.function.arguments",)), Field.RESULT: ()},
+    fields={**FIELDS, Field.ARGUMENTS: ("tool_call.function.arguments",), Field.RESULT: ()},
 )
 
 AGENTSPEC: Final = replace(

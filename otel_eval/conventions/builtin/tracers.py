@@ -342,11 +342,10 @@ TRULENS_LANGGRAPH: Final = replace(
         Rule(Kind.TOOL, f"{_TRULENS}call.kwargs.input", '[{"name": "*", "args": *, "type": "tool_call"}]'),
         Rule(Kind.OTHER, f"{_TRULENS}call.function", "langgraph.prebuilt.tool_node.ToolNode.*"),
     ),
-    fields={Field.RESULT: (f"{_TRULENS}graph_node.output_state",)},
+    fields={Field.RESULT: (f"{_TRULENS}call.return",)},
     title=f"{_TRULENS}call.kwargs.input",
     span_name=('[{"name": "*", "args": *',),
-    # The text of a message: whether a call failed shows there alone.
-    errors=(*TRULENS.errors, Mark(f"{_TRULENS}call.return", "*toolmessage(content=*, status='error')*")),
+    wrappers=("langchain_text",),
     failures_in_results=True,
 )
 
