@@ -1,11 +1,11 @@
-"""Distributions of OpenTelemetry by vendors, with instrumentations of their own, and single instrumentations that lose calls."""
+"""Distributions of OpenTelemetry by vendors, with instrumentations of their own; instrumentations that lose calls or failures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION
+from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, RULES, with_fields
 from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS as TRACELOOP_CLIENTS
 from otel_eval.conventions.table import Mark, Rule
 from otel_eval.model import Kind
@@ -104,4 +104,24 @@ OTEL_DSPY_REACT: Final = replace(
     source="the same: ReAct calls its tools itself, so each call leaves a span; E",
     rules=(Rule(Kind.AGENT, "gen_ai.agent.name", "dspy.ReAct|dspy.ReActV2"),),
     tool_spans=True,
+)
+
+UPSONIC: Final = replace(
+    GEN_AI,
+    name="upsonic",
+    source="upsonic 0.77.3 agent/otel_manager.py: a call that raised is marked as a success, too; E",
+    scopes=("upsonic",),
+    rules=(Rule(Kind.TOOL, "upsonic.tool.name"), Rule(Kind.AGENT, "upsonic.agent.name"), *RULES),
+    fields=with_fields(
+        GEN_AI.fields,
+        tool_name=("upsonic.tool.name",),
+        call_id=("upsonic.tool.call_id",),
+        arguments=("langfuse.observation.input",),
+        result=("langfuse.observation.output",),
+        agent_name=("upsonic.agent.name",),
+        input=("upsonic.input",),
+        output=("upsonic.output",),
+    ),
+    tool_spans=True,
+    failures_unrecorded=True,
 )

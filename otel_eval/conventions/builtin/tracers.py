@@ -114,6 +114,21 @@ LAMINAR: Final = replace(
     span_name=("execute_tool *", "*"),
 )
 
+LAMINAR_BROWSER_USE: Final = replace(
+    LAMINAR,
+    name="laminar_browser_use",
+    source="browser-use 0.13.14 tools/service.py: an action's input names it beside its parameters, its output says whether it "
+    "failed, and `done` ends the run; E",
+    rules=(
+        Rule(Kind.TOOL, "lmnr.span.input", '{"action":"{name}","params":{*'),
+        Rule(Kind.TOOL, "lmnr.span.output", '{"is_done":*,"success":*,"error":*,"extracted_content":*'),
+    ),
+    wrappers=("browser_use_action", "browser_use_result"),
+    errors=(Mark("lmnr.span.output", '{"is_done":*,"error":"*'),),
+    not_calls=frozenset({"done"}),
+    failures_in_results=True,
+)
+
 LAMINAR_RESPONSES: Final = replace(
     LAMINAR,
     name="laminar_responses",
@@ -347,26 +362,6 @@ TRULENS_LANGGRAPH: Final = replace(
     span_name=('[{"name": "*", "args": *',),
     wrappers=("langchain_text",),
     failures_in_results=True,
-)
-
-UPSONIC: Final = replace(
-    GEN_AI,
-    name="upsonic",
-    source="upsonic 0.77.3 agent/otel_manager.py: a call that raised is marked as a success, too; E",
-    scopes=("upsonic",),
-    rules=(Rule(Kind.TOOL, "upsonic.tool.name"), Rule(Kind.AGENT, "upsonic.agent.name"), *RULES),
-    fields=with_fields(
-        GEN_AI.fields,
-        tool_name=("upsonic.tool.name",),
-        call_id=("upsonic.tool.call_id",),
-        arguments=("langfuse.observation.input",),
-        result=("langfuse.observation.output",),
-        agent_name=("upsonic.agent.name",),
-        input=("upsonic.input",),
-        output=("upsonic.output",),
-    ),
-    tool_spans=True,
-    failures_unrecorded=True,
 )
 
 LITELLM: Final = replace(
