@@ -38,6 +38,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     distributions.UPSONIC,
     distributions.OTEL_DSPY_REACT,
     distributions.OTEL_DSPY,
+    distributions.MIRASCOPE,
     *genai.DIALECTS,
     tracers.LAMINAR_BROWSER_USE,
     tracers.LAMINAR_RESPONSES,

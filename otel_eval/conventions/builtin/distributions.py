@@ -125,3 +125,12 @@ UPSONIC: Final = replace(
     tool_spans=True,
     failures_unrecorded=True,
 )
+
+MIRASCOPE: Final = replace(
+    GEN_AI,
+    name="mirascope",
+    source="mirascope 2.8.2 ops/_internal/instrumentation/llm: an answer that asks for tools ends with `stop`, too; E",
+    scopes=("mirascope.*",),
+    tool_spans=False,
+    unreliable_finish_reasons=(Mark(OPERATION, "*"),),
+)

@@ -334,6 +334,13 @@ def test_a_tool_whose_span_names_its_class_leaves_the_calls_unknown():
     assert run.calls_unknown
 
 
+@pytest.mark.parametrize("scope", ["mirascope.llm", "opentelemetry.instrumentation.genai.dspy"])
+def test_an_answer_that_may_have_asked_for_tools_leaves_the_calls_unknown(scope: str):
+    """Mirascope and OpenTelemetry's DSPy record `stop` for each: without content nothing shows that it asked for none."""
+    model = {OP: "chat", "gen_ai.response.finish_reasons": ["stop"]}
+    assert outermost(trace(scope, ("r", "", "travel", {}), ("m", "r", "chat gpt-4o", model)), Plan()).calls_unknown
+
+
 def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
     """OpenLIT records those of OpenAI's Responses API so."""
     model = {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [

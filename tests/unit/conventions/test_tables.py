@@ -111,6 +111,7 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("upsonic", "agent.run", {"upsonic.agent.name": "a"}, "agent", "upsonic"),
         ("upsonic", "chat m", {OP: "chat"}, "model", "upsonic"),
         (OTEL_DSPY, "invoke_agent", {OP: "invoke_agent", "gen_ai.agent.name": "dspy.ReAct"}, "agent", "otel_dspy_react"),
+        ("mirascope.llm", "chat m", {OP: "chat"}, "model", "mirascope"),
         (OTEL_DSPY, "chat m", {OP: "chat"}, "model", "otel_dspy"),
         (TL_BEDROCK, "chat m", {OP: "chat", "gen_ai.response.id": "1"}, "model", "traceloop_bedrock"),
         (TL_BEDROCK, "chat m", {OP: "chat"}, "model", "traceloop_clients"),
