@@ -269,6 +269,11 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     # LangWatch's values beside their type: that of a tool of LangChain is a list of one message without its status.
     "langwatch_messages": Wrapper((("type", "chat_messages"), ("value", list)), ("value.-1.content",)),
     "langwatch_value": Wrapper((("type", "text|json"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
+    # An action of browser-use, and its ActionResult.
+    "browser_use_action": Wrapper((("action", str), ("params", dict)), ("params",), only=frozenset({"action", "params"})),
+    "browser_use_result": Wrapper(
+        (("is_done", bool), ("error", ANY), ("extracted_content", ANY)), ("extracted_content", "error")
+    ),
     # A tool of Genkit whose result may have several parts.
     "genkit_output": Wrapper((("output", ANY),), ("output",), only=frozenset({"output", "content", "metadata"})),
     # Strands for TypeScript puts what is no object into one.

@@ -313,8 +313,9 @@ _ENVELOPES: Final = frozenset({"input", "input_args"})
 def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """The text of the last (or first) message with one of these roles that has text.
 
-    Without such a message: "" if one of them is explicitly empty, else the value itself. A question before a message without
-    text, such as a request for a tool that waits for an approval, is no answer.
+    Without such a message: "" if one of them is explicitly empty, else the value itself, or None if that is one message of which
+    only the role is recorded, as where content is not captured. A question before a message without text, such as a request for
+    a tool that waits for an approval, is no answer.
 
     Args:
         value: decoded messages in any format, or a plain answer, which is returned as it is.
@@ -323,6 +324,8 @@ def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """
     messages = value
     if isinstance(value, dict):
+        if value.keys() == {"role"}:
+            return None
         if len(value) == 1 and value.keys() <= _ENVELOPES:
             return message_text(next(iter(value.values())), roles, last=last)
         messages = next((value[key] for key, mark in _MESSAGE_KEYS if key in value and (not mark or mark in value)), [value])

@@ -102,7 +102,7 @@ def text_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
     found = None
     for event in events:
         value, roles = _event_text(event, user=wanted is Field.INPUT)
-        if value is not None:
+        if value not in (None, {}):
             found = message_text(decode(value), roles, last=True)
     return found
 

@@ -176,11 +176,15 @@ class Unwrapped:
     positional: tuple[Any, ...] = ()
 
 
-_BEFORE_ID: Final = re.compile(r"(?: name='[^']*')?(?: id='[^']*')?$")
+_BEFORE_ID: Final = re.compile(r"(?:,? name='[^']*')?(?:,? id='[^']*')?,?$")
 
 
 def _tool_message(text: str) -> Unwrapped | None:
-    """A LangChain ToolMessage as `str` writes it: `content='…' name='…' tool_call_id='…' status='error'`."""
+    """A LangChain ToolMessage as `str` writes it: `content='…' name='…' tool_call_id='…' status='error'`.
+
+    Or as `repr` writes it, with commas, where it is all that a tool node of LangGraph returned.
+    """
+    text = text.removeprefix("{'messages': [ToolMessage(").removesuffix(")]}")
     head, mark, tail = text.rpartition(" tool_call_id='")
     if not mark or not head.startswith("content="):
         return None

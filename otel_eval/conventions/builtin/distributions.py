@@ -1,12 +1,13 @@
-"""Distributions of OpenTelemetry by vendors, with instrumentations of their own."""
+"""Distributions of OpenTelemetry by vendors, with instrumentations of their own; instrumentations that lose calls or failures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, OPERATION
-from otel_eval.conventions.table import Rule
+from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, RULES, with_fields
+from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS as TRACELOOP_CLIENTS
+from otel_eval.conventions.table import Mark, Rule
 from otel_eval.model import Kind
 
 _HANDLER: Final = ("opentelemetry.util.genai.handler",)
@@ -75,4 +76,61 @@ A365_LANGCHAIN: Final = replace(
     scopes=("microsoft_agents_a365.observability.*|Agent365Sdk",),
     rules=(Rule(Kind.TOOL, "gen_ai.tool.type", "extension", name="execute_tool *"),),
     failures_unrecorded=True,
+)
+
+TRACELOOP_BEDROCK: Final = replace(
+    TRACELOOP_CLIENTS,
+    name="traceloop_bedrock",
+    source="opentelemetry-instrumentation-bedrock 0.62.4 streaming_wrapper.py: the arguments of calls in streamed answers of "
+    "InvokeModel are lost and written as `{}`, so that calls are unknown; E",
+    scopes=("opentelemetry.instrumentation.bedrock",),
+    rules=(Rule(Kind.MODEL, "gen_ai.response.id"),),  # Converse, which records none, loses nothing
+    masks=('"arguments": {}',),
+)
+
+OTEL_DSPY: Final = replace(
+    GEN_AI,
+    name="otel_dspy",
+    source="opentelemetry-instrumentation-genai-dspy 1.3b0: requests for tools are text, with `stop` as the finish reason, and "
+    "tools that `ToolCalls.execute` or CodeAct call leave no span; E",
+    scopes=("opentelemetry.instrumentation.genai.dspy*",),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    unreliable_finish_reasons=(Mark(OPERATION, "*"),),
+)
+
+OTEL_DSPY_REACT: Final = replace(
+    OTEL_DSPY,
+    name="otel_dspy_react",
+    source="the same: ReAct calls its tools itself, so each call leaves a span; E",
+    rules=(Rule(Kind.AGENT, "gen_ai.agent.name", "dspy.ReAct|dspy.ReActV2"),),
+    tool_spans=True,
+)
+
+UPSONIC: Final = replace(
+    GEN_AI,
+    name="upsonic",
+    source="upsonic 0.77.3 agent/otel_manager.py: a call that raised is marked as a success, too; E",
+    scopes=("upsonic",),
+    rules=(Rule(Kind.TOOL, "upsonic.tool.name"), Rule(Kind.AGENT, "upsonic.agent.name"), *RULES),
+    fields=with_fields(
+        GEN_AI.fields,
+        tool_name=("upsonic.tool.name",),
+        call_id=("upsonic.tool.call_id",),
+        arguments=("langfuse.observation.input",),
+        result=("langfuse.observation.output",),
+        agent_name=("upsonic.agent.name",),
+        input=("upsonic.input",),
+        output=("upsonic.output",),
+    ),
+    tool_spans=True,
+    failures_unrecorded=True,
+)
+
+MIRASCOPE: Final = replace(
+    GEN_AI,
+    name="mirascope",
+    source="mirascope 2.8.2 ops/_internal/instrumentation/llm: an answer that asks for tools ends with `stop`, too; E",
+    scopes=("mirascope.*",),
+    tool_spans=False,
+    unreliable_finish_reasons=(Mark(OPERATION, "*"),),
 )

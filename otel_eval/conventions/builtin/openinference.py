@@ -254,6 +254,41 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
+BEDROCK: Final = replace(
+    OPENINFERENCE,
+    name="openinference_bedrock",
+    source="openinference-instrumentation-bedrock 0.1.61: the model client, and an agent that runs at the provider, whose spans "
+    "are made from its trace; a call that failed, and one that is left to the caller (`RETURN_CONTROL`), has no result; E",
+    scopes=("openinference.instrumentation.bedrock",),
+    agent_span_name=("agent_collaborator[*]", "*"),
+    failures_in_results=True,
+    pauses_unrecorded=True,
+)
+
+AG2: Final = replace(
+    OPENINFERENCE,
+    name="openinference_ag2",
+    source="openinference-instrumentation-ag2 0.1.12 with ag2 0.14: a tool's input is the request with its arguments as text, "
+    "and its output a list of whether it succeeded and a message, which is not read; E",
+    scopes=("openinference.instrumentation.ag2",),
+    fields={**FIELDS, Field.ARGUMENTS: ("tool_call.function.arguments",), Field.RESULT: ()},
+)
+
+AGENTSPEC: Final = replace(
+    OPENINFERENCE,
+    name="openinference_agentspec",
+    source="openinference-instrumentation-agentspec 0.1.15 (pyagentspec 26.3, LangGraph, WayFlow): spans have no scope, those "
+    "of calls that raised look like any other, and an agent's input and output are those of a flow, without its messages; E",
+    rules=(
+        Rule(Kind.TOOL, KIND, "TOOL", name="ToolExecution*"),
+        Rule(Kind.MODEL, KIND, "LLM", name="LlmGeneration*"),
+        Rule(Kind.AGENT, KIND, "AGENT", name="AgentExecution*"),
+    ),
+    fields={**FIELDS, Field.INPUT: (), Field.OUTPUT: ()},
+    agent_span_name=(),
+    failures_unrecorded=True,
+)
+
 BEEAI: Final = replace(
     OPENINFERENCE,
     name="openinference_beeai",
@@ -351,4 +386,7 @@ DIALECTS: Final = (
     FRAMEWORKS,
     AUTOGEN,
     MODEL_CLIENTS,
+    BEDROCK,
+    AG2,
+    AGENTSPEC,
 )

@@ -114,6 +114,21 @@ LAMINAR: Final = replace(
     span_name=("execute_tool *", "*"),
 )
 
+LAMINAR_BROWSER_USE: Final = replace(
+    LAMINAR,
+    name="laminar_browser_use",
+    source="browser-use 0.13.14 tools/service.py: an action's input names it beside its parameters, its output says whether it "
+    "failed, and `done` ends the run; E",
+    rules=(
+        Rule(Kind.TOOL, "lmnr.span.input", '{"action":"{name}","params":{*'),
+        Rule(Kind.TOOL, "lmnr.span.output", '{"is_done":*,"success":*,"error":*,"extracted_content":*'),
+    ),
+    wrappers=("browser_use_action", "browser_use_result"),
+    errors=(Mark("lmnr.span.output", '{"is_done":*,"error":"*'),),
+    not_calls=frozenset({"done"}),
+    failures_in_results=True,
+)
+
 LAMINAR_RESPONSES: Final = replace(
     LAMINAR,
     name="laminar_responses",
@@ -306,6 +321,47 @@ JUDGMENT: Final = Convention(
     agent_span_name=("*",),
     messages=(MessageRow("gen_ai.completion", conclusive=False), MessageRow("gen_ai.prompt", Side.HISTORY)),
     placeholders={"judgment.input": frozenset({"{}"})},
+)
+
+_TRULENS: Final = "ai.observability."
+
+TRULENS: Final = Convention(
+    name="trulens",
+    source="trulens-core, -apps-langchain 2.16 otel/semconv/trace.py: functions with `@instrument` have their qualified name, "
+    "and each of their arguments is an attribute of its own; tools of LangChain have the tool's; E",
+    scopes=("trulens",),
+    rules=by_kind(
+        f"{_TRULENS}span_type", tool="tool|MCP", agent="record_root|nested_record_root|agent", model="generation", other="*"
+    ),
+    fields={
+        Field.TOOL_NAME: (f"{_TRULENS}mcp.tool_name",),
+        Field.RESULT: (f"{_TRULENS}call.return",),
+        Field.AGENT_NAME: (f"{_TRULENS}app_name",),
+        Field.INPUT: (f"{_TRULENS}record_root.input",),
+        Field.OUTPUT: (f"{_TRULENS}record_root.output",),
+        Field.INPUT_TOKENS: (f"{_TRULENS}cost.num_prompt_tokens",),
+        Field.OUTPUT_TOKENS: (f"{_TRULENS}cost.num_completion_tokens",),
+    },
+    span_name=("*",),
+    errors=(Mark(f"{_TRULENS}mcp.output_is_error", "true"), Mark(f"{_TRULENS}call.error", "*")),
+    placeholders={f"{_TRULENS}mcp.tool_name": frozenset({"unknown"})},
+)
+
+TRULENS_LANGGRAPH: Final = replace(
+    TRULENS,
+    name="trulens_langgraph",
+    source="trulens-apps-langgraph 2.16 tru_graph.py: the span of a call is named after the first of all tools, so only its "
+    "input names the tool; where that is the state of the graph, or holds several calls, it names none; E",
+    rules=(
+        Rule(Kind.OTHER, f"{_TRULENS}call.kwargs.input", '[{"name": "*", "args": *}, {"name": "*", "args": *'),
+        Rule(Kind.TOOL, f"{_TRULENS}call.kwargs.input", '[{"name": "*", "args": *, "type": "tool_call"}]'),
+        Rule(Kind.OTHER, f"{_TRULENS}call.function", "langgraph.prebuilt.tool_node.ToolNode.*"),
+    ),
+    fields={Field.RESULT: (f"{_TRULENS}call.return",)},
+    title=f"{_TRULENS}call.kwargs.input",
+    span_name=('[{"name": "*", "args": *',),
+    wrappers=("langchain_text",),
+    failures_in_results=True,
 )
 
 LITELLM: Final = replace(

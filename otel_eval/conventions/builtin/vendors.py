@@ -153,7 +153,6 @@ GOOGLE_GENAI: Final = replace(
 
 OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, MCP_CLIENT, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
 
-
 LANGFUSE: Final = Convention(
     name="langfuse",
     source="langfuse-python 5.0.4 _client/attributes.py; ObservationTypeMapper.ts @2026-08-22; E",
@@ -262,8 +261,12 @@ VERCEL: Final = Convention(
 
 MCP: Final = Convention(
     name="mcp",
-    source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; E",
-    rules=by_kind("mcp.method.name", tool="tools/call", other="*"),
+    source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; fastmcp 4.2.3, where a "
+    "server passes a call on to one that is mounted on it under a prefix; E",
+    rules=(
+        Rule(Kind.OTHER, "fastmcp.provider.type", name="delegate *"),
+        *by_kind("mcp.method.name", tool="tools/call", other="*"),
+    ),
     fields=GEN_AI.fields,
     span_name=("tools/call *", "MCP send tools/call *"),
     mcp_names=("*",),
@@ -290,7 +293,6 @@ PLAIN: Final = Convention(
     not_call_marks=(Mark("tool.synthesized", "true"),),
     placeholders={"*": frozenset({"__REDACTED__"})},
 )
-
 
 CLAUDE_CODE: Final = Convention(
     name="claude_code",

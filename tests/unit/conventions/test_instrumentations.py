@@ -252,6 +252,25 @@ TRACELOOP_MCP = trace(
     ("b", "r", "weather.tool", {**traceloop_mcp(OSLO, SUN, is_error=True), "error.type": "tool_error", "status": 2}),
 )
 WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
+
+
+def _action(city: dict[str, str], **result: Any) -> dict[str, Any]:
+    """A span of an action of browser-use under Laminar."""
+    whole = {"is_done": False, "success": None, "error": None, "extracted_content": None, **result}
+    return {
+        "lmnr.span.type": "TOOL",
+        "lmnr.span.input": json.dumps({"action": "weather", "params": city}, separators=(",", ":")),
+        "lmnr.span.output": json.dumps(whole, separators=(",", ":")),
+    }
+
+
+BROWSER_USE = trace(
+    "lmnr.tracer",
+    ("r", "", "agent.run", {"lmnr.span.type": "DEFAULT"}),
+    ("a", "r", "weather", _action(PARIS, extracted_content=json.dumps(SUN))),
+    ("b", "r", "weather", _action(OSLO, error="no")),
+)
+
 CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]]] = {
     "Claude Code": (CLAUDE_CODE, "", [("weather", UNRECORDED, SUN, False), ("weather", UNRECORDED, UNRECORDED, True)]),
     "Gemini CLI": (GEMINI_CLI, "travel", [("weather", PARIS, SUN, False), ("weather", OSLO, SUN, True)]),
@@ -266,6 +285,7 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
     "Weave": (WEAVE, "travel", WHOLE),
     "Langfuse over GenAI": (LANGFUSE, "travel", WHOLE),
     "AgentOps": (AGENTOPS, "travel", WHOLE),
+    "browser-use with Laminar": (BROWSER_USE, "", [WHOLE[0], ("weather", OSLO, "no", True)]),
     "Mastra": (MASTRA, "travel", WHOLE),
     "Sentry": (SENTRY, "travel", WHOLE),
     "Koog": (KOOG, "travel", WHOLE),
@@ -312,6 +332,13 @@ def test_a_tool_whose_span_names_its_class_leaves_the_calls_unknown():
     run = outermost(spans, Plan())
     assert run.calls == ()
     assert run.calls_unknown
+
+
+@pytest.mark.parametrize("scope", ["mirascope.llm", "opentelemetry.instrumentation.genai.dspy"])
+def test_an_answer_that_may_have_asked_for_tools_leaves_the_calls_unknown(scope: str):
+    """Mirascope and OpenTelemetry's DSPy record `stop` for each: without content nothing shows that it asked for none."""
+    model = {OP: "chat", "gen_ai.response.finish_reasons": ["stop"]}
+    assert outermost(trace(scope, ("r", "", "travel", {}), ("m", "r", "chat gpt-4o", model)), Plan()).calls_unknown
 
 
 def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():

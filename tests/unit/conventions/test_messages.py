@@ -185,6 +185,7 @@ def test_dropped_places_of_a_flattened_family_close_up():
         ({"input": "g", "thread": 1}, {"input": "g", "thread": 1}),
         ({"input_args": {"question": "h"}}, {"question": "h"}),
         ("e", "e"),
+        ({"role": "assistant"}, None),
         ([{"role": "user", "parts": [{"type": "text", "content": ""}]}], ""),
         ([{"role": "user", "content": ""}], ""),
         ([[{"role": "user", "content": "f"}], [{"role": "user", "content": ""}]], "f"),

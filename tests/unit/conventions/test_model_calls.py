@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.conventions import Side
+from otel_eval.conventions import Field, Side
 from otel_eval.conventions.messages import nested, read_messages
-from otel_eval.conventions.model_calls import Histories, read_event
+from otel_eval.conventions.model_calls import Histories, read_event, text_in_events
 from otel_eval.interfaces import SpanEvent, Steps
 
 NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])
@@ -97,6 +97,15 @@ def test_events_are_read_like_others(given: list[SpanEvent]) -> None:
     histories = Histories(Steps())
     for event in given:
         assert [*histories.of_event(event)] == [*read_event(event)]
+
+
+@pytest.mark.parametrize("message", [{}, {"role": "assistant"}, None])
+def test_an_answer_whose_content_was_not_captured_is_none(message: Any) -> None:
+    """What is left of its message is not taken for the answer."""
+    event = SpanEvent("gen_ai.choice", {}, {"index": 0, "finish_reason": "stop", "message": message})
+    assert text_in_events([event], Field.OUTPUT) is None
+    said = SpanEvent("gen_ai.choice", {}, {"message": {"role": "assistant", "content": ""}})
+    assert text_in_events([said], Field.OUTPUT) == ""
 
 
 @pytest.mark.parametrize("name", ["gen_ai.assistant.message", "gen_ai.choice"])

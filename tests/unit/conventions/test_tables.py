@@ -22,6 +22,11 @@ DSPY = "openinference.instrumentation.dspy"
 BEEAI = "openinference.instrumentation.beeai"
 BEEAI_TS = "@arizeai/openinference-instrumentation-beeai"
 LOGFIRE = "logfire.openai_agents"
+TL_BEDROCK = "opentelemetry.instrumentation.bedrock"
+OTEL_DSPY = "opentelemetry.instrumentation.genai.dspy"
+TRULENS = "ai.observability."
+TOOL_NODE = {TRULENS + "span_type": "tool", TRULENS + "call.function": "langgraph.prebuilt.tool_node.ToolNode.invoke"}
+CALL = '{"name": "search", "args": {"q": "a"}, "id": "1", "type": "tool_call"}'
 HANDLER = "opentelemetry.util.genai.handler"
 CREATED = {OI: "CHAIN", "metadata": '{"ls_integration": "langchain_create_agent", "lc_agent_name": "travel"}'}
 STEP = CREATED | {"metadata": CREATED["metadata"].replace("}", ', "langgraph_node": "tools"}')}
@@ -91,6 +96,26 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("org.springframework.ai", "tool_call x", {"spring.ai.kind": "tool_call", OP: "framework"}, "tool", "spring_ai"),
         ("mcp-python-sdk", "tools/call x", {"mcp.method.name": "tools/call", OP: "execute_tool"}, "tool", "mcp"),
         ("mcp-python-sdk", "tools/list", {"mcp.method.name": "tools/list"}, "other", "mcp"),
+        ("fastmcp", "tools/call x", {"mcp.method.name": "tools/call", "fastmcp.provider.type": "FastMCPProvider"}, "tool", "mcp"),
+        ("fastmcp", "delegate x", {"mcp.method.name": "tools/call", "fastmcp.provider.type": "FastMCPProvider"}, "other", "mcp"),
+        ("trulens", "my.search", {TRULENS + "span_type": "tool"}, "tool", "trulens"),
+        ("trulens", "my.app", {TRULENS + "span_type": "record_root"}, "agent", "trulens"),
+        ("trulens", "feedback", {TRULENS + "span_type": "eval_root"}, "other", "trulens"),
+        ("trulens", "x", {TRULENS + "call.kwargs.input": f"[{CALL}]", **TOOL_NODE}, "tool", "trulens_langgraph"),
+        ("trulens", "x", {TRULENS + "call.kwargs.input": f"[{CALL}, {CALL}]", **TOOL_NODE}, "other", "trulens_langgraph"),
+        ("trulens", "x", {TRULENS + "call.kwargs.input": "{'messages': []}", **TOOL_NODE}, "other", "trulens_langgraph"),
+        ("lmnr.tracer", "open", {"lmnr.span.type": "TOOL", "lmnr.span.input": '{"action":"open","params":{}}'}, "tool",
+         "laminar_browser_use"),
+        ("lmnr.tracer", "open", {"lmnr.span.type": "TOOL", "lmnr.span.input": '{"action":"open"}'}, "tool", "laminar"),
+        ("upsonic", "tool.execute", {"upsonic.tool.name": "x"}, "tool", "upsonic"),
+        ("upsonic", "agent.run", {"upsonic.agent.name": "a"}, "agent", "upsonic"),
+        ("upsonic", "chat m", {OP: "chat"}, "model", "upsonic"),
+        (OTEL_DSPY, "invoke_agent", {OP: "invoke_agent", "gen_ai.agent.name": "dspy.ReAct"}, "agent", "otel_dspy_react"),
+        ("mirascope.llm", "chat m", {OP: "chat"}, "model", "mirascope"),
+        (OTEL_DSPY, "chat m", {OP: "chat"}, "model", "otel_dspy"),
+        (TL_BEDROCK, "chat m", {OP: "chat", "gen_ai.response.id": "1"}, "model", "traceloop_bedrock"),
+        (TL_BEDROCK, "chat m", {OP: "chat"}, "model", "traceloop_clients"),
+        ("", "ToolExecution[x]", {OI: "TOOL"}, "tool", "openinference_agentspec"),
         ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool.v2"}, "tool", "genkit_v2"),
         ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool"}, "tool", "genkit"),
         ("flue", "x", {"flue.tool.name": "x"}, "tool", "flue"),

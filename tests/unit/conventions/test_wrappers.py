@@ -115,6 +115,8 @@ def test_a_command_of_langgraph_answers_with_its_last_message():
         ("content='no' name='book' tool_call_id='c1' status='error'", "no", True, "c1"),
         ("content='{\"temp\": 3}' name='get' id='7' tool_call_id='c1'", {"temp": 3}, False, "c1"),
         ("content=[{'type': 'text', 'text': '3'}] tool_call_id='c1'", 3, False, "c1"),
+        ("{'messages': [ToolMessage(content='no', name='book', tool_call_id='c1', status='error')]}", "no", True, "c1"),
+        ("{'messages': [ToolMessage(content='[3]', id='7', tool_call_id='c1')]}", [3], False, "c1"),
         (
             "content=\"it's ' tool_call_id='c9' status='error'\" tool_call_id='c1'",
             "it's ' tool_call_id='c9' status='error'",
