@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.builtin import distributions, frameworks, genai, openinference, tracers, vendors
+from otel_eval.conventions.builtin import distributions, frameworks, genai, javascript, openinference, tracers, vendors
 from otel_eval.conventions.table import Convention
 
 TABLES: Final[tuple[Convention, ...]] = (
@@ -17,6 +17,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     *openinference.DIALECTS,
     openinference.OPENINFERENCE,
     frameworks.MASTRA,
+    javascript.TANSTACK,
     genai.KOOG,
     genai.KOOG_AGENT,
     tracers.LITELLM,
@@ -39,6 +40,8 @@ TABLES: Final[tuple[Convention, ...]] = (
     tracers.LANGTRACE_TEXT,
     tracers.LANGTRACE,
     vendors.LANGSMITH,
+    javascript.TRACELOOP_JS,
+    javascript.TRACELOOP_RESPONSES_JS,
     *vendors.OPENLLMETRY,
     vendors.TRACELOOP,
     tracers.LITELLM_CALLER,
@@ -68,6 +71,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     frameworks.LETTA,
     frameworks.CREWAI,
     frameworks.CREWAI_STEPS,
+    javascript.AX,
     frameworks.AGENTSCOPE_1,
     frameworks.AGENTSCOPE,
     tracers.WEAVE,
