@@ -40,6 +40,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     tracers.LANGTRACE_TEXT,
     tracers.LANGTRACE,
     vendors.LANGSMITH,
+    distributions.TRACELOOP_ANTHROPIC,
     javascript.TRACELOOP_JS,
     javascript.TRACELOOP_RESPONSES_JS,
     *vendors.OPENLLMETRY,

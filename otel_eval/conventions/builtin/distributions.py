@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, OPERATION
+from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS as TRACELOOP_CLIENTS
 from otel_eval.conventions.table import Rule
 from otel_eval.model import Kind
 
@@ -74,5 +75,14 @@ A365_LANGCHAIN: Final = replace(
     "other), -openai 2.0.0",
     scopes=("microsoft_agents_a365.observability.*|Agent365Sdk",),
     rules=(Rule(Kind.TOOL, "gen_ai.tool.type", "extension", name="execute_tool *"),),
+    failures_unrecorded=True,
+)
+
+TRACELOOP_ANTHROPIC: Final = replace(
+    TRACELOOP_CLIENTS,
+    name="traceloop_anthropic",
+    source="opentelemetry-instrumentation-anthropic 0.62.4, @traceloop/instrumentation-anthropic 0.27: a result in the history "
+    "lacks the mark of Anthropic's API that the call failed; E",
+    scopes=("opentelemetry.instrumentation.anthropic", "@traceloop/instrumentation-anthropic"),
     failures_unrecorded=True,
 )
