@@ -251,6 +251,38 @@ TRACELOOP_MCP = trace(
     ("a", "r", "weather.tool", traceloop_mcp(PARIS, SUN)),
     ("b", "r", "weather.tool", {**traceloop_mcp(OSLO, SUN, is_error=True), "error.type": "tool_error", "status": 2}),
 )
+
+
+def agentscope_java(call_id: str, arguments: Any, result: str) -> dict[str, Any]:
+    return {
+        OP: "execute_tool",
+        "agentscope.function.name": "Toolkit.callTool",
+        "gen_ai.tool.name": "weather",
+        "gen_ai.tool.call.id": call_id,
+        "gen_ai.tool.call.arguments": json.dumps(arguments),
+        "gen_ai.tool.call.result": json.dumps([{"text": result}], separators=(",", ":")),
+    }
+
+
+AGENTSCOPE_JAVA = trace(
+    "agentscope-java",
+    ("r", "", "invoke_agent travel", {OP: "invoke_agent", "gen_ai.agent.name": "travel"}),
+    ("a", "r", "execute_tool weather", agentscope_java("1", PARIS, json.dumps(SUN))),
+    ("b", "r", "execute_tool weather", agentscope_java("2", OSLO, "Error: Tool execution failed: no")),
+)
+
+
+def langwatch(kind: str, given: Any, result: Any = None) -> dict[str, Any]:
+    output = {} if result is None else {"langwatch.output": json.dumps({"type": "json", "value": result})}
+    return {"langwatch.span.type": kind, "langwatch.input": json.dumps({"type": "json", "value": given}), **output}
+
+
+LANGWATCH = trace(
+    "my-app",  # the program names the tracer
+    ("r", "", "travel", langwatch("agent", "hello", "done")),
+    ("a", "r", "weather", langwatch("tool", PARIS, SUN)),
+    ("b", "r", "weather", {**langwatch("tool", OSLO), "status": 2}),
+)
 WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
 CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]]] = {
     "Claude Code": (CLAUDE_CODE, "", [("weather", UNRECORDED, SUN, False), ("weather", UNRECORDED, UNRECORDED, True)]),
@@ -270,6 +302,12 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
     "Sentry": (SENTRY, "travel", WHOLE),
     "Koog": (KOOG, "travel", WHOLE),
     "OpenLLMetry, MCP": (TRACELOOP_MCP, "travel", [WHOLE[0], ("weather", OSLO, SUN, True)]),
+    "AgentScope for Java": (
+        AGENTSCOPE_JAVA,
+        "travel",
+        [WHOLE[0], ("weather", OSLO, "Error: Tool execution failed: no", True)],
+    ),
+    "LangWatch for JavaScript": (LANGWATCH, "travel", WHOLE),
     "Azure, events with packed content": (AZURE, "travel", [WHOLE[0], ("weather", OSLO, UNRECORDED, False)]),
 }
 
@@ -321,3 +359,29 @@ def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
     for more, unknown in (({"openai.api.type": "responses"}, True), ({"openai.api.type": "chat_completions"}, False)):
         spans = trace("openlit.instrumentation.openai", ("r", "", "travel", {}), ("m", "r", "chat gpt-4o", {**model, **more}))
         assert bool(outermost(spans, Plan()).calls_unknown) is unknown
+
+
+def look_up(*call_ids: str) -> dict[str, Any]:
+    parts = [{"type": "tool_call", "id": each, "name": "weather", "arguments": OSLO} for each in call_ids]
+    return {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}])}
+
+
+def test_calls_are_unknown_where_one_that_raised_may_have_left_no_span():
+    """Decorators of Traceloop's SDK for JavaScript never end its span."""
+    tool = {"traceloop.span.kind": "tool", "traceloop.entity.name": "weather"}
+    hidden = {OP: "chat", "gen_ai.response.finish_reasons": ["tool_calls"]}
+    for model, unknown in ((look_up("1"), False), (look_up("1", "2"), True), (hidden, True)):
+        spans = trace("@traceloop/node-server-sdk", ("r", "", "travel.agent", {"traceloop.span.kind": "agent"}),
+                      ("m", "r", "chat gpt-4o", model), ("a", "r", "weather.tool", tool))  # fmt: skip
+        for plan in (Plan(), Plan(needs=ALL_NEEDS)):
+            assert bool(outermost(spans, plan).calls_unknown) is unknown
+
+
+def test_the_outcome_of_a_call_is_unknown_where_messages_leave_failures_out():
+    """OpenLLMetry's messages of Anthropic's client lack `is_error`."""
+    response = {"type": "tool_call_response", "id": "1", "response": "no such date"}
+    answer = {OP: "chat", "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [response]}]), **look_up()}
+    for scope, unknown in (("@traceloop/instrumentation-anthropic", True), ("@traceloop/instrumentation-openai", False)):
+        spans = trace(scope, ("r", "", "travel", {}), ("m", "r", "chat m", look_up("1")), ("a", "r", "chat m", answer))
+        (call,) = outermost(spans, Plan(needs=ALL_NEEDS)).calls
+        assert (call.result, call.error, call.failure_unknown) == ("no such date", None, unknown)
