@@ -73,6 +73,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     frameworks.CREWAI,
     frameworks.CREWAI_STEPS,
     javascript.AX,
+    javascript.EFFECT,
     frameworks.AGENTSCOPE_JAVA,
     frameworks.AGENTSCOPE_1,
     frameworks.AGENTSCOPE,

@@ -61,3 +61,14 @@ TANSTACK: Final = replace(
     agent_span_name=(),
     tool_spans=True,
 )
+
+EFFECT: Final = replace(
+    GEN_AI,
+    name="effect",
+    source="@effect/ai 0.37.0 Toolkit.ts, whose spans have the name of the service as their scope: a tool that returns its "
+    "failure leaves the span of one that succeeded; E",
+    rules=(Rule(Kind.TOOL, "tool", name="Toolkit.handle"),),
+    fields={Field.TOOL_NAME: ("tool",), Field.ARGUMENTS: ("parameters",)},
+    span_name=(),
+    failures_unrecorded=True,
+)

@@ -283,6 +283,13 @@ LANGWATCH = trace(
     ("a", "r", "weather", langwatch("tool", PARIS, SUN)),
     ("b", "r", "weather", {**langwatch("tool", OSLO), "status": 2}),
 )
+EFFECT = trace(
+    "travel-app",
+    ("r", "", "invoke_agent travel", {OP: "invoke_agent", "gen_ai.agent.name": "travel"}),
+    ("m", "r", "LanguageModel.generateText", {OP: "chat", "gen_ai.request.model": "m"}),
+    ("a", "r", "Toolkit.handle", {"tool": "weather", "parameters": json.dumps(PARIS, indent=2)}),
+    ("b", "r", "Toolkit.handle", {"tool": "weather", "parameters": json.dumps(OSLO, indent=2), "status": 2}),
+)
 WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
 CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]]] = {
     "Claude Code": (CLAUDE_CODE, "", [("weather", UNRECORDED, SUN, False), ("weather", UNRECORDED, UNRECORDED, True)]),
@@ -308,6 +315,7 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
         [WHOLE[0], ("weather", OSLO, "Error: Tool execution failed: no", True)],
     ),
     "LangWatch for JavaScript": (LANGWATCH, "travel", WHOLE),
+    "Effect": (EFFECT, "travel", [("weather", PARIS, UNRECORDED, False), ("weather", OSLO, UNRECORDED, True)]),
     "Azure, events with packed content": (AZURE, "travel", [WHOLE[0], ("weather", OSLO, UNRECORDED, False)]),
 }
 
