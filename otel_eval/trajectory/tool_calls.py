@@ -158,6 +158,8 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
         call.result = taken.value
     call.call_id = call.call_id or known_id(taken.call_id)
     call.error = _error(span, failed=taken.failed)
+    # A status that may be another span's says nothing.
+    hidden = hidden or (span.reader.status_code == 2 and call.error is None)
     call.certain, call.unsure = not hidden, unrecorded or (hidden and raw is None)
 
 

@@ -230,6 +230,7 @@ VERCEL: Final = replace(
     source="@arizeai/openinference-vercel 3.2.1 TraceAggregateManager.js, which writes on the spans of the Vercel AI SDK: with "
     "version 2 of OpenTelemetry's SDK it takes each span for the root, so that all that end after a failure have its status; E",
     scopes=("ai|gen_ai",),
+    failures_in_results=False,
     statuses_spread=True,
 )
 

@@ -393,3 +393,20 @@ def test_the_outcome_of_a_call_is_unknown_where_messages_leave_failures_out():
         spans = trace(scope, ("r", "", "travel", {}), ("m", "r", "chat m", look_up("1")), ("a", "r", "chat m", answer))
         (call,) = outermost(spans, Plan(needs=ALL_NEEDS)).calls
         assert (call.result, call.error, call.failure_unknown) == ("no such date", None, unknown)
+
+
+def test_a_status_that_may_be_another_spans_shows_no_failure():
+    """OpenInference's processors for the Vercel AI SDK write it on all spans that end after a failure."""
+    tool = {OI: "TOOL", OP: "execute_tool", "gen_ai.tool.name": "weather"}
+    raised = [SpanEvent("exception", {"exception.type": "Error", "exception.message": "no"})]
+    done = {"output.value": json.dumps(SUN)}
+    for more, events, want in (
+        ({"status": 2}, raised, (True, False)),
+        ({"status": 2}, [], (False, True)),
+        ({"status": 2, **done}, [], (False, False)),
+        ({}, [], (False, False)),
+    ):
+        spans = trace("gen_ai", ("r", "", "invoke_agent", {OI: "AGENT"}), ("a", "r", "execute_tool", {**tool, **more}), a=events)
+        for plan in (Plan(), Plan(needs=ALL_NEEDS)):
+            (call,) = outermost(spans, plan).calls
+            assert (call.error is not None, call.failure_unknown) == want
