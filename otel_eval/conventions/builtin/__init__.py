@@ -29,6 +29,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     distributions.SPLUNK,
     distributions.AZURE_LANGCHAIN,
     distributions.A365_LANGCHAIN,
+    distributions.DATADOG,
     tracers.TRACEAI,
     tracers.LANGWATCH,
     tracers.NETRA,

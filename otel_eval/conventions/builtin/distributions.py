@@ -86,3 +86,18 @@ TRACELOOP_ANTHROPIC: Final = replace(
     scopes=("opentelemetry.instrumentation.anthropic", "@traceloop/instrumentation-anthropic"),
     failures_unrecorded=True,
 )
+
+DATADOG: Final = replace(
+    GEN_AI,
+    name="datadog",
+    source="dd-trace 6.21 for JavaScript, exported by OTLP: the span of a call of the Vercel AI SDK does not "
+    "name the tool, so that calls are unknown; E",
+    scopes=("dd-trace-*",),
+    rules=(
+        Rule(Kind.OTHER, "operation.name", "ai.toolCall*"),
+        Rule(Kind.AGENT, "operation.name", "ai.generateText|ai.streamText"),
+        Rule(Kind.MODEL, OPERATION, "llm"),
+    ),
+    agent_span_name=(),
+    tool_spans=False,
+)

@@ -410,3 +410,17 @@ def test_a_status_that_may_be_another_spans_shows_no_failure():
         for plan in (Plan(), Plan(needs=ALL_NEEDS)):
             (call,) = outermost(spans, plan).calls
             assert (call.error is not None, call.failure_unknown) == want
+
+
+def test_a_span_without_the_name_of_its_tool_leaves_the_calls_unknown():
+    """Datadog's tracer names the span of a call of the Vercel AI SDK after the operation or after the function that called it."""
+    for name in ("ai.toolCall", "travel"):
+        spans = trace(
+            "dd-trace-js",
+            ("r", "", "travel", {"operation.name": "ai.generateText", OP: "workflow"}),
+            ("m", "r", "travel", {"operation.name": "ai.generateText.doGenerate", OP: "llm", "gen_ai.request.model": "m"}),
+            ("a", "r", name, {"operation.name": "ai.toolCall", OP: "tool"}),
+        )
+        run = outermost(spans, Plan())
+        assert (run.calls, run.model_calls) == ((), 1)
+        assert run.calls_unknown
