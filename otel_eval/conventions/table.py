@@ -167,6 +167,10 @@ class Convention:
             unknown.
         pauses_unrecorded: whether a call that waits for a person's approval, or that was cancelled, may leave the span of one
             that returned nothing, so that it is unknown whether the last call of a run was made if it has no result.
+        raised_unrecorded: whether a call that raised leaves no span, so that the calls are unknown unless each one that the model
+            asked for left one.
+        statuses_spread: whether a span may have the error of another one as its status, so that only an exception of its own
+            shows that it failed.
     """
 
     name: str
@@ -199,6 +203,8 @@ class Convention:
     failures_in_results: bool = False
     failures_unrecorded: bool = False
     pauses_unrecorded: bool = False
+    raised_unrecorded: bool = False
+    statuses_spread: bool = False
 
 
 # Never evaluated: spans of this package and of other evaluators.

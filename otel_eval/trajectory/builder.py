@@ -165,8 +165,8 @@ class _Work:
         mine = merge_beside(self.spans, self.calls[first:last])
         if mine:
             unknown = self.unknown_calls
-            why = unknown.of_nameless(mine) or unknown.of_spans(run) or unknown.of_end(run, models, mine)
-            return self._finished(run, mine), why
+            why = unknown.of_nameless(mine) or unknown.of_spans(run) or unknown.of_raised(models, mine)
+            return self._finished(run, mine), why or unknown.of_end(run, models, mine)
         return self._recovered(run, sorted(agents, key=self.spans.moment), sorted(models, key=self.spans.moment))
 
     def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:

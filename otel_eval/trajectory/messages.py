@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Final
@@ -176,9 +177,13 @@ class TraceMessages:
         if not all(ids):
             ids = ids_of(self._joined([*models, *agents], []), [(self.of_span(place), request) for place, request in made])
         _forget_uneven(history, [(request.name, call_id) for (_, request), call_id in zip(made, ids, strict=True)])
-        return [
-            (place, _recovered(request, call_id, history, needs)) for (place, request), call_id in zip(made, ids, strict=True)
-        ]
+        calls = [_recovered(request, call_id, history, needs) for (_, request), call_id in zip(made, ids, strict=True)]
+        return [(place, self._with_outcome(place, call)) for (place, _), call in zip(made, calls, strict=True)]
+
+    def _with_outcome(self, place: int, call: ToolCall) -> ToolCall:
+        """The call, whose outcome is unknown if the instrumentation leaves failures out of its messages."""
+        lacks_failures = self._spans.table(place).convention.failures_unrecorded
+        return replace(call, failure_unknown=True) if lacks_failures and call.error is None else call
 
     def _are_conclusive(self, models: list[int]) -> bool:
         """Whether nothing was requested but what the model calls hold; an agent's messages may be those of earlier runs too."""

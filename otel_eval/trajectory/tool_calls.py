@@ -124,11 +124,16 @@ def _call_builder(spans: ClassifiedTrace, place: int, table: ReadTable, *, is_pl
 
 def _is_paused(span: _ToolSpan) -> bool:
     """Whether the tool waits for a person. The call is made when the run goes on, and has a span of its own then."""
-    failed = bool(span.fields.error_type) or span.reader.status_code == 2
+    failed = bool(span.fields.error_type) or _has_failed_status(span)
     # Some end the span as if it had succeeded, without a result.
     if not failed and not (span.table.convention.failures_in_results and span.table.value(span.attributes, Field.RESULT) is None):
         return False
     return is_pause(span.fields.error_type, *span.exception())
+
+
+def _has_failed_status(span: _ToolSpan) -> bool:
+    """Whether the span's status shows a failure of this call; it may be that of another span."""
+    return span.reader.status_code == 2 and not (span.table.convention.statuses_spread and not any(span.exception()))
 
 
 def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder) -> None:
@@ -153,6 +158,8 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
         call.result = taken.value
     call.call_id = call.call_id or known_id(taken.call_id)
     call.error = _error(span, failed=taken.failed)
+    # A status that may be another span's says nothing.
+    hidden = hidden or (span.reader.status_code == 2 and call.error is None)
     call.certain, call.unsure = not hidden, unrecorded or (hidden and raw is None)
 
 
@@ -253,7 +260,7 @@ def _may_show_failure(result: Any) -> bool:
 
 def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
     reader, error_type = span.reader, span.fields.error_type
-    if not (error_type or failed or span.fields.failed or reader.status_code == 2):
+    if not (error_type or failed or span.fields.failed or _has_failed_status(span)):
         return None
     message = reader.status_message
     trace_back = _TRACEBACK in message

@@ -72,6 +72,18 @@ class UnknownCalls:
             )
         return ""
 
+    def of_raised(self, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> str:
+        """Why the calls are unknown where one that raised leaves no span, "" if each that was asked for left one."""
+        lossy = next((call for call in calls if call.table.convention.raised_unrecorded), None)
+        if lossy is None:
+            return ""
+        is_hidden = any(
+            not self._messages.of_span(place).recorded and self._finish(place) is not Finish.OTHER for place in models
+        )
+        if not is_hidden and sum(map(self._requested, models)) <= len(calls):
+            return ""
+        return f"a call that raised leaves no span of {self._scope(lossy.place)}, and not each call that was asked for left one"
+
     def _may_wait(self, call: ToolCallBuilder) -> bool:
         """Whether the span of a call may be that of one that waits for an approval, or was cancelled."""
         return not call.error and call.table.convention.pauses_unrecorded and not has_result(self._spans, call)

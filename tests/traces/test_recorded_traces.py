@@ -181,3 +181,9 @@ def test_results_are_taken_out_of_what_the_instrumentation_wraps_them_in():
     assert failed.result is UNRECORDED
     (run,) = outermost("openai_agents_js_mcp_openinference.json")
     assert [call.result for call in run.calls] == [{"city": "Paris", "temp_c": 21}, {"city": "Oslo", "temp_c": 21}, "noted"]
+
+
+def test_the_span_around_the_model_calls_of_a_run_is_none():
+    """TanStack AI marks the run as a model call, with the sum of their tokens."""
+    (run,) = outermost("tanstack_ai.json")
+    assert (run.model_calls, run.input_tokens, run.output_tokens) == (5, 250, 50)

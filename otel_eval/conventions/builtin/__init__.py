@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.builtin import distributions, frameworks, genai, openinference, tracers, vendors
+from otel_eval.conventions.builtin import distributions, frameworks, genai, javascript, openinference, tracers, vendors
 from otel_eval.conventions.table import Convention
 
 TABLES: Final[tuple[Convention, ...]] = (
@@ -17,6 +17,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     *openinference.DIALECTS,
     openinference.OPENINFERENCE,
     frameworks.MASTRA,
+    javascript.TANSTACK,
     genai.KOOG,
     genai.KOOG_AGENT,
     tracers.LITELLM,
@@ -28,6 +29,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     distributions.SPLUNK,
     distributions.AZURE_LANGCHAIN,
     distributions.A365_LANGCHAIN,
+    distributions.DATADOG,
     tracers.TRACEAI,
     tracers.LANGWATCH,
     tracers.NETRA,
@@ -47,6 +49,9 @@ TABLES: Final[tuple[Convention, ...]] = (
     tracers.LANGTRACE,
     vendors.LANGSMITH,
     distributions.TRACELOOP_BEDROCK,
+    distributions.TRACELOOP_ANTHROPIC,
+    javascript.TRACELOOP_JS,
+    javascript.TRACELOOP_RESPONSES_JS,
     *vendors.OPENLLMETRY,
     vendors.TRACELOOP,
     tracers.LITELLM_CALLER,
@@ -76,6 +81,9 @@ TABLES: Final[tuple[Convention, ...]] = (
     frameworks.LETTA,
     frameworks.CREWAI,
     frameworks.CREWAI_STEPS,
+    javascript.AX,
+    javascript.EFFECT,
+    frameworks.AGENTSCOPE_JAVA,
     frameworks.AGENTSCOPE_1,
     frameworks.AGENTSCOPE,
     tracers.WEAVE,

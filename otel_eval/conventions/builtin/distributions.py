@@ -134,3 +134,27 @@ MIRASCOPE: Final = replace(
     tool_spans=False,
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
 )
+
+TRACELOOP_ANTHROPIC: Final = replace(
+    TRACELOOP_CLIENTS,
+    name="traceloop_anthropic",
+    source="opentelemetry-instrumentation-anthropic 0.62.4, @traceloop/instrumentation-anthropic 0.27: a result in the history "
+    "lacks the mark of Anthropic's API that the call failed; E",
+    scopes=("opentelemetry.instrumentation.anthropic", "@traceloop/instrumentation-anthropic"),
+    failures_unrecorded=True,
+)
+
+DATADOG: Final = replace(
+    GEN_AI,
+    name="datadog",
+    source="dd-trace 6.21 for JavaScript, exported by OTLP: the span of a call of the Vercel AI SDK does not "
+    "name the tool, so that calls are unknown; E",
+    scopes=("dd-trace-*",),
+    rules=(
+        Rule(Kind.OTHER, "operation.name", "ai.toolCall*"),
+        Rule(Kind.AGENT, "operation.name", "ai.generateText|ai.streamText"),
+        Rule(Kind.MODEL, OPERATION, "llm"),
+    ),
+    agent_span_name=(),
+    tool_spans=False,
+)

@@ -369,7 +369,7 @@ AGENTSCOPE: Final = replace(
     name="agentscope",
     source="agentscope 2.0.10 middleware/_tracing: a result is the `repr` of a ToolResponse, and only its state shows that a "
     "call failed; one that was refused, or of a tool that does not exist, leaves no span; E",
-    scopes=("agentscope",),
+    scopes=("agentscope|agentscope-java",),
     errors=(Mark("gen_ai.tool.call.result", "*ToolResponse(content=*, state=<ToolResultState.ERROR: *"),),
     wrappers=("agentscope_text",),
     # Histories hold results as lists of the text of objects.
@@ -385,4 +385,13 @@ AGENTSCOPE_1: Final = replace(
     "not exist; E",
     rules=(Rule(Kind.TOOL, "agentscope.function.name", name="execute_tool *"),),
     failures_unrecorded=True,
+)
+
+AGENTSCOPE_JAVA: Final = replace(
+    AGENTSCOPE,
+    name="agentscope_java",
+    source="io.agentscope 1.0.9: a call that failed has a result that begins with `Error: `, and nothing else shows it; E",
+    scopes=(),
+    rules=(Rule(Kind.TOOL, "agentscope.function.name", "Toolkit.callTool"),),
+    errors=(Mark("gen_ai.tool.call.result", '[{"text":"error: *'),),
 )

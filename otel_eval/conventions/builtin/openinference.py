@@ -215,13 +215,23 @@ FRAMEWORKS: Final = replace(
     "write on the framework's own spans: each call of a tool leaves a span; E",
     scopes=(
         "openinference.instrumentation.agno*|openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
-        "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*|ai",
+        "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*",
     ),
     not_call_marks=(*OPENINFERENCE.not_call_marks, *PYDANTIC_AI_NOT_CALLS),
     tool_spans=True,
     failures_in_results=True,
     # A tool of Strands that called `interrupt`, and a cancelled call of AutoGen.
     pauses_unrecorded=True,
+)
+
+VERCEL: Final = replace(
+    FRAMEWORKS,
+    name="openinference_vercel",
+    source="@arizeai/openinference-vercel 3.2.1 TraceAggregateManager.js, which writes on the spans of the Vercel AI SDK: with "
+    "version 2 of OpenTelemetry's SDK it takes each span for the root, so that all that end after a failure have its status; E",
+    scopes=("ai|gen_ai",),
+    failures_in_results=False,
+    statuses_spread=True,
 )
 
 AUTOGEN: Final = replace(
@@ -384,6 +394,7 @@ DIALECTS: Final = (
     DSPY_REACT,
     DSPY,
     FRAMEWORKS,
+    VERCEL,
     AUTOGEN,
     MODEL_CLIENTS,
     BEDROCK,

@@ -112,6 +112,8 @@ LAMINAR: Final = replace(
         conversation=("gen_ai.conversation.id", "lmnr.association.properties.session_id"),
     ),
     span_name=("execute_tool *", "*"),
+    # The SDK for JavaScript sets no status.
+    events=(EventRow("exception", Field.ERROR_TYPE, "exception.type"),),
 )
 
 LAMINAR_BROWSER_USE: Final = replace(
@@ -246,8 +248,8 @@ TRACEAI: Final = replace(
 
 LANGWATCH: Final = Convention(
     name="langwatch",
-    source="langwatch 1.4.0 attributes.py, langchain.py: values beside their type, and messages without their status",
-    scopes=("langwatch*",),
+    source="langwatch 1.4.0 attributes.py, langchain.py: values beside their type, and messages without their status; langwatch "
+    "0.16.1 for JavaScript: the same in a scope that the program names; E",
     rules=by_kind("langwatch.span.type", tool="tool", agent="agent|workflow", model="llm", other="*"),
     fields={
         Field.ARGUMENTS: ("langwatch.input",),

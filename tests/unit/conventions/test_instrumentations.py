@@ -251,6 +251,45 @@ TRACELOOP_MCP = trace(
     ("a", "r", "weather.tool", traceloop_mcp(PARIS, SUN)),
     ("b", "r", "weather.tool", {**traceloop_mcp(OSLO, SUN, is_error=True), "error.type": "tool_error", "status": 2}),
 )
+
+
+def agentscope_java(call_id: str, arguments: Any, result: str) -> dict[str, Any]:
+    return {
+        OP: "execute_tool",
+        "agentscope.function.name": "Toolkit.callTool",
+        "gen_ai.tool.name": "weather",
+        "gen_ai.tool.call.id": call_id,
+        "gen_ai.tool.call.arguments": json.dumps(arguments),
+        "gen_ai.tool.call.result": json.dumps([{"text": result}], separators=(",", ":")),
+    }
+
+
+AGENTSCOPE_JAVA = trace(
+    "agentscope-java",
+    ("r", "", "invoke_agent travel", {OP: "invoke_agent", "gen_ai.agent.name": "travel"}),
+    ("a", "r", "execute_tool weather", agentscope_java("1", PARIS, json.dumps(SUN))),
+    ("b", "r", "execute_tool weather", agentscope_java("2", OSLO, "Error: Tool execution failed: no")),
+)
+
+
+def langwatch(kind: str, given: Any, result: Any = None) -> dict[str, Any]:
+    output = {} if result is None else {"langwatch.output": json.dumps({"type": "json", "value": result})}
+    return {"langwatch.span.type": kind, "langwatch.input": json.dumps({"type": "json", "value": given}), **output}
+
+
+LANGWATCH = trace(
+    "my-app",  # the program names the tracer
+    ("r", "", "travel", langwatch("agent", "hello", "done")),
+    ("a", "r", "weather", langwatch("tool", PARIS, SUN)),
+    ("b", "r", "weather", {**langwatch("tool", OSLO), "status": 2}),
+)
+EFFECT = trace(
+    "travel-app",
+    ("r", "", "invoke_agent travel", {OP: "invoke_agent", "gen_ai.agent.name": "travel"}),
+    ("m", "r", "LanguageModel.generateText", {OP: "chat", "gen_ai.request.model": "m"}),
+    ("a", "r", "Toolkit.handle", {"tool": "weather", "parameters": json.dumps(PARIS, indent=2)}),
+    ("b", "r", "Toolkit.handle", {"tool": "weather", "parameters": json.dumps(OSLO, indent=2), "status": 2}),
+)
 WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
 
 
@@ -290,6 +329,13 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
     "Sentry": (SENTRY, "travel", WHOLE),
     "Koog": (KOOG, "travel", WHOLE),
     "OpenLLMetry, MCP": (TRACELOOP_MCP, "travel", [WHOLE[0], ("weather", OSLO, SUN, True)]),
+    "AgentScope for Java": (
+        AGENTSCOPE_JAVA,
+        "travel",
+        [WHOLE[0], ("weather", OSLO, "Error: Tool execution failed: no", True)],
+    ),
+    "LangWatch for JavaScript": (LANGWATCH, "travel", WHOLE),
+    "Effect": (EFFECT, "travel", [("weather", PARIS, UNRECORDED, False), ("weather", OSLO, UNRECORDED, True)]),
     "Azure, events with packed content": (AZURE, "travel", [WHOLE[0], ("weather", OSLO, UNRECORDED, False)]),
 }
 
@@ -348,3 +394,60 @@ def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
     for more, unknown in (({"openai.api.type": "responses"}, True), ({"openai.api.type": "chat_completions"}, False)):
         spans = trace("openlit.instrumentation.openai", ("r", "", "travel", {}), ("m", "r", "chat gpt-4o", {**model, **more}))
         assert bool(outermost(spans, Plan()).calls_unknown) is unknown
+
+
+def look_up(*call_ids: str) -> dict[str, Any]:
+    parts = [{"type": "tool_call", "id": each, "name": "weather", "arguments": OSLO} for each in call_ids]
+    return {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}])}
+
+
+def test_calls_are_unknown_where_one_that_raised_may_have_left_no_span():
+    """Decorators of Traceloop's SDK for JavaScript never end its span."""
+    tool = {"traceloop.span.kind": "tool", "traceloop.entity.name": "weather"}
+    hidden = {OP: "chat", "gen_ai.response.finish_reasons": ["tool_calls"]}
+    for model, unknown in ((look_up("1"), False), (look_up("1", "2"), True), (hidden, True)):
+        spans = trace("@traceloop/node-server-sdk", ("r", "", "travel.agent", {"traceloop.span.kind": "agent"}),
+                      ("m", "r", "chat gpt-4o", model), ("a", "r", "weather.tool", tool))  # fmt: skip
+        for plan in (Plan(), Plan(needs=ALL_NEEDS)):
+            assert bool(outermost(spans, plan).calls_unknown) is unknown
+
+
+def test_the_outcome_of_a_call_is_unknown_where_messages_leave_failures_out():
+    """OpenLLMetry's messages of Anthropic's client lack `is_error`."""
+    response = {"type": "tool_call_response", "id": "1", "response": "no such date"}
+    answer = {OP: "chat", "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [response]}]), **look_up()}
+    for scope, unknown in (("@traceloop/instrumentation-anthropic", True), ("@traceloop/instrumentation-openai", False)):
+        spans = trace(scope, ("r", "", "travel", {}), ("m", "r", "chat m", look_up("1")), ("a", "r", "chat m", answer))
+        (call,) = outermost(spans, Plan(needs=ALL_NEEDS)).calls
+        assert (call.result, call.error, call.failure_unknown) == ("no such date", None, unknown)
+
+
+def test_a_status_that_may_be_another_spans_shows_no_failure():
+    """OpenInference's processors for the Vercel AI SDK write it on all spans that end after a failure."""
+    tool = {OI: "TOOL", OP: "execute_tool", "gen_ai.tool.name": "weather"}
+    raised = [SpanEvent("exception", {"exception.type": "Error", "exception.message": "no"})]
+    done = {"output.value": json.dumps(SUN)}
+    for more, events, want in (
+        ({"status": 2}, raised, (True, False)),
+        ({"status": 2}, [], (False, True)),
+        ({"status": 2, **done}, [], (False, False)),
+        ({}, [], (False, False)),
+    ):
+        spans = trace("gen_ai", ("r", "", "invoke_agent", {OI: "AGENT"}), ("a", "r", "execute_tool", {**tool, **more}), a=events)
+        for plan in (Plan(), Plan(needs=ALL_NEEDS)):
+            (call,) = outermost(spans, plan).calls
+            assert (call.error is not None, call.failure_unknown) == want
+
+
+def test_a_span_without_the_name_of_its_tool_leaves_the_calls_unknown():
+    """Datadog's tracer names the span of a call of the Vercel AI SDK after the operation or after the function that called it."""
+    for name in ("ai.toolCall", "travel"):
+        spans = trace(
+            "dd-trace-js",
+            ("r", "", "travel", {"operation.name": "ai.generateText", OP: "workflow"}),
+            ("m", "r", "travel", {"operation.name": "ai.generateText.doGenerate", OP: "llm", "gen_ai.request.model": "m"}),
+            ("a", "r", name, {"operation.name": "ai.toolCall", OP: "tool"}),
+        )
+        run = outermost(spans, Plan())
+        assert (run.calls, run.model_calls) == ((), 1)
+        assert run.calls_unknown
