@@ -31,8 +31,8 @@ from otel_eval.exporters.result_rows import line_of, result_fields
 from otel_eval.http1 import body_reader
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp import Signal
-from otel_eval.otlp import decoded_size as weight
 from otel_eval.otlp import protobuf as framing
+from otel_eval.otlp.decoded_size import protobuf_decoded_size
 from otel_eval.otlp.otlp_json import load_json, read_json, rewrite
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
 from otel_eval.otlp.schema import parse_raw_traces
@@ -239,9 +239,9 @@ def _of_frame(span: tuple[bytes, bytes, Any, int]) -> tuple[Any, ...]:
 
 def weighed_alike(data: bytes) -> None:
     """The size of a request is what its fields cost, however they are written."""
-    for costs in weight._COSTS.values():
+    for signal in Signal:
         for enough in (10**9, 3000):
-            assert weight._decoded_size(data, costs, enough) == plain_size(data, costs, enough)
+            assert protobuf_decoded_size(signal, data, enough) == len(data) + plain_size(data, signal, enough)
 
 
 def split_alike(data: bytes) -> None:
