@@ -14,6 +14,7 @@ from otel_eval.conventions.table import Convention
 
 TABLES: Final[tuple[Convention, ...]] = (
     vendors.LANGFUSE,
+    javascript.OPENINFERENCE_VERCEL,
     *openinference.DIALECTS,
     openinference.OPENINFERENCE,
     frameworks.MASTRA,

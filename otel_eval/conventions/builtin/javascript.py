@@ -6,9 +6,20 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, with_fields
+from otel_eval.conventions.builtin.openinference import FRAMEWORKS as OPENINFERENCE_FRAMEWORKS
 from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS, TRACELOOP
 from otel_eval.conventions.table import EventRow, Field, Mark, Rule
 from otel_eval.model import Kind
+
+OPENINFERENCE_VERCEL: Final = replace(
+    OPENINFERENCE_FRAMEWORKS,
+    name="openinference_vercel",
+    source="@arizeai/openinference-vercel 3.2.1 TraceAggregateManager.js, which writes on the spans of the Vercel AI SDK: with "
+    "version 2 of OpenTelemetry's SDK it takes each span for the root, so that all that end after a failure have its status; E",
+    scopes=("ai|gen_ai",),
+    failures_in_results=False,
+    statuses_spread=True,
+)
 
 TRACELOOP_JS: Final = replace(
     TRACELOOP,

@@ -224,16 +224,6 @@ FRAMEWORKS: Final = replace(
     pauses_unrecorded=True,
 )
 
-VERCEL: Final = replace(
-    FRAMEWORKS,
-    name="openinference_vercel",
-    source="@arizeai/openinference-vercel 3.2.1 TraceAggregateManager.js, which writes on the spans of the Vercel AI SDK: with "
-    "version 2 of OpenTelemetry's SDK it takes each span for the root, so that all that end after a failure have its status; E",
-    scopes=("ai|gen_ai",),
-    failures_in_results=False,
-    statuses_spread=True,
-)
-
 AUTOGEN: Final = replace(
     FRAMEWORKS,
     name="openinference_autogen",
@@ -394,7 +384,6 @@ DIALECTS: Final = (
     DSPY_REACT,
     DSPY,
     FRAMEWORKS,
-    VERCEL,
     AUTOGEN,
     MODEL_CLIENTS,
     BEDROCK,

@@ -120,7 +120,8 @@ def forwarded(request: pytest.FixtureRequest) -> dict[str, tuple[Placed, Placed]
     """Every recorded file, sent as it is through one receiver: by name its spans, and those of its traces that arrived."""
     sent = {path.stem: spans_of(rewrite("traces", json.loads(path.read_text()))[0]) for path in RECORDED}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with backends.BACKENDS[request.param]() as backend, backends.forwarding(backend, request.param) as (_, bound):
+    waits = {"decision_wait": "200ms", "decision_wait_partial": "300ms", "decision_wait_detached": "1s"}  # one has no root
+    with backends.BACKENDS[request.param]() as backend, backends.forwarding(backend, request.param, traces=waits) as (_, bound):
         for path in RECORDED:
             body, headers = path.read_bytes(), {"Content-Type": "application/json"}
             post = urllib.request.Request(f"http://{bound.http}/v1/traces", body, headers, method="POST")

@@ -128,12 +128,13 @@ class Lives:
         """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
         queue = self.forward._queues["traces"]
         while queue._queue:
-            body, _, requests, spans = queue._pop_joined()
-            for trace_id, span_id, frame, _ in read_traces(body).spans:
+            joined = queue._pop_requests()
+            for trace_id, span_id, frame, _ in read_traces(b"".join([each.body for each in joined])).spans:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
             if self.burn():
                 raise Crash
+            requests, spans = [[ack for each in joined for ack in each.requests], [ack for each in joined for ack in each.spans]]
             self.durable.forwarded.passed(requests, spans)
 
     def die(self) -> None:
