@@ -157,7 +157,7 @@ class Engine:
                 continue
             _mark_joined(run, stamp.since_ns)
             inner = self._no_longer_outermost(run, last, draw)
-            matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, last) else []
+            matching = self._matching(run.trajectory, draw) if not run.former and _is_changed(trace, run, last) else []
             if on_run is not None:
                 on_run(run.trajectory, [each.evaluation for each in matching])
             if matching or inner:
@@ -210,11 +210,11 @@ class Engine:
         return [each for each in self._prepared if each.applies(run, draw)]
 
     def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_PreparedEvaluation]:
-        """The evaluations of outermost runs that reported the run before it turned out to lie inside another one."""
+        """The evaluations that reported the run before it turned out to lie inside another one, and do not evaluate it now."""
         if not _is_inner(run, last):
             return []
-        as_outermost = replace(run.trajectory, outermost=True)
-        return [each for each in self._matching(as_outermost, draw) if each.evaluation.match.runs == "outermost"]
+        before = self._matching(replace(run.trajectory, outermost=True), draw)
+        return [each for each in before if run.former or each.evaluation.match.runs == "outermost"]
 
 
 def _mark_joined(run: Run, since_ns: int) -> None:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor, copier
-from otel_eval.model import UNRECORDED, Completeness, SpanRef, ToolCall, Trajectory, Unnamed
+from otel_eval.model import UNRECORDED, Completeness, Kind, SpanRef, ToolCall, Trajectory, Unnamed
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_within
 from otel_eval.trajectory.messages import TraceMessages
@@ -98,7 +98,10 @@ class _Work:
         members = spans.tree.ids[run.first : run.last]
         for first, last in run.others:
             members += spans.tree.ids[first:last]
-        return Run(self._trajectory(run), members, run.span_id, b"" if run.outermost else self._enclosing_run(run.first))
+        if run.outermost:
+            return Run(self._trajectory(run), members, run.span_id)
+        former = spans.kinds[run.first] is not Kind.AGENT
+        return Run(self._trajectory(run), members, run.span_id, self._enclosing_run(run.first), former)
 
     def _enclosing_run(self, place: int) -> bytes:
         """The id of the outermost agent span that encloses a span."""

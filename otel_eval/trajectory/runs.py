@@ -161,11 +161,20 @@ def _local_roots(spans: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
 
 
 def _addressable(spans: ClassifiedTrace) -> list[int]:
-    """The agent spans that are runs of their own; deeper ones only belong to those that enclose them."""
+    """The agent spans that are runs of their own, and former runs; deeper ones only belong to those that enclose them."""
     depth: dict[int, int] = {}
     for place in spans.agents:
         depth[place] = depth.get(spans.enclosing_agent[place], 0) + 1
-    return [place for place in spans.agents if depth[place] <= MAX_NESTED]
+    agents = [place for place in spans.agents if depth[place] <= MAX_NESTED]
+    return agents + _former_runs(spans) if agents and spans.trace.last_evaluations else agents
+
+
+def _former_runs(spans: ClassifiedTrace) -> list[int]:
+    """The spans that were evaluated as runs, because no agent span was there, and turned out to lie inside an agent's run."""
+    kinds, enclosing_agent, last = spans.kinds, spans.enclosing_agent, spans.trace.last_evaluations
+    inside = [place for place, kind in enumerate(kinds) if kind is not Kind.AGENT and enclosing_agent[place] >= 0]
+    evaluated = [(place, last.get(spans.tree.ids[place])) for place in inside]
+    return [place for place, before in evaluated if before is not None and before.outermost]
 
 
 def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
@@ -253,9 +262,11 @@ class Run:
             The first is the run's own span, or the root of a fragment, unless the run is the only one of its trace.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
         enclosing: the same of the outermost run that encloses it, b"" if there is none.
+        former: it was evaluated as a run before the agent's span arrived that encloses it, and is none any more.
     """
 
     trajectory: Trajectory
     members: Sequence[bytes] = field(compare=False)
     span_id: bytes
     enclosing: bytes = b""
+    former: bool = False
