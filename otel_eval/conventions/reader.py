@@ -140,11 +140,11 @@ class _Undecided(NamedTuple):
 
 
 _Memo = dict[Any, Classification | _Undecided]
-_MOST_ENTRIES: Final = 16 * MEMO_LIMIT  # in the memos of all scopes together: the names of scopes are input, too
+_MOST_ENTRIES: Final = 16 * MEMO_LIMIT  # in all memos together, since the names of scopes are input, too
 
 
 class ScopeReader:
-    """Classifies the spans of one instrumentation scope.
+    """Classifies the spans of the instrumentation scopes to which the same tables apply.
 
     Results are memoised. The key leaves out what differs from span to span without changing the result: the values of attributes
     that rules test only for presence, such as call ids, and long texts. The memo holds a classification, or, where rules search a
@@ -271,6 +271,7 @@ class Reader:
     def __init__(self, conventions: Iterable[Convention]) -> None:
         self.tables = tuple(ReadTable(each) for each in conventions)
         self._scopes: dict[str, ScopeReader] = {}
+        self._readers: dict[tuple[bool, tuple[int, ...]], ScopeReader] = {}  # by whether the scope is ours, and its tables
         self._memos: list[_Memo] = []
         self._rules = tuple(
             (
@@ -286,18 +287,19 @@ class Reader:
         if known is None:
             if len(self._scopes) >= MEMO_LIMIT:  # scope names are input, and must not fill the memory
                 self._scopes.clear()
-                self._memos.clear()
             known = self._scopes[scope_name] = self._for(scope_name)
         return known
 
     def _for(self, scope: str) -> ScopeReader:
-        """Collect the rules that apply to a scope."""
+        """Find or create the reader with the rules that apply to a scope."""
         # Spans that this package records about its own work must not be evaluated in turn.
         own = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
-        rules = [
-            rule for scopes, rules in self._rules if not scopes or any(each.fullmatch(scope) for each in scopes) for rule in rules
-        ]
-        return ScopeReader(rules, self._memos, dropped=own)
+        tables = [at for at, (scopes, _) in enumerate(self._rules) if not scopes or any(each.fullmatch(scope) for each in scopes)]
+        key = own, tuple(tables)
+        if key not in self._readers:
+            rules = [rule for at in tables for rule in self._rules[at][1]]
+            self._readers[key] = ScopeReader(rules, self._memos, dropped=own)
+        return self._readers[key]
 
 
 def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
