@@ -309,13 +309,11 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
     closing, changed = Closing(trace.trace_id, Completeness.COMPLETE), trace.changed or frozenset()
     is_new: Callable[[bytes], bool] = (changed if is_open else frozenset[bytes]()).__contains__
     if trace.released is not None:  # an open trace with closed trees, of which spans may be open again
-        closing, is_new = (
-            Closing(trace.trace_id, Completeness.DETACHED, tuple(trace.frames.keys() - changed)),
-            changed.__contains__,
-        )
+        closing = Closing(trace.trace_id, Completeness.DETACHED, tuple(trace.frames.keys() - changed))
+        is_new = changed.__contains__
     elif is_open and trace.changed is None:
         return list(_bodies(trace, lambda _: True))
-    elif all(map(is_new, trace.frames)):
+    if all(map(is_new, trace.frames)):
         return None  # every span was replaced after the evaluation: rare, and only until the next evaluation
     records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
     records.append((RecordKind.CLOSED, pack_closings([closing])))

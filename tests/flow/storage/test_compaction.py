@@ -95,14 +95,16 @@ def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed
     assert state(after) == state(before)
 
 
+@pytest.mark.parametrize("later", [((1, 7, 2, "search"),), ((1, 7, 2, "search"), (1, 2, 1, ""))])
 @pytest.mark.parametrize("others", [(), ((1, 5, 4, ""), (1, 6, 5, "search"))])
-def test_a_tree_that_opened_again_has_its_next_revision_after_a_restart(tmp_path: Path, others: tuple[Any, ...]):
+def test_a_tree_that_opened_again_has_its_next_revision_after_a_restart(
+    tmp_path: Path, others: tuple[Any, ...], later: tuple[Any, ...]
+):
     """Also if no other tree of the trace is closed: what was evaluated before is known."""
     lives = Lives(tmp_path)
     lives.send((1, 2, 1, ""), (1, 3, 2, "search"), *others)
     lives.wait(15)
-    lives.send((1, 7, 2, "search"))
-    lives.wait(1)
+    lives.send(*later)
     trace = lives.pipeline._buffer.held(TRACE)
     assert trace is not None
     lives.durable._copy_trace(TRACE, records_of(trace, is_open=True) or [])
