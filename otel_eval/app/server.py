@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
@@ -268,10 +269,13 @@ class Server:
         self._delivery.start()
         if self._forward:
             self._forward.start()
-        while self._pending_results and not self._pending_results.is_over and not stopping.is_set():
-            self._pipeline.step()
-            stopping.wait(_MOMENT_S)
-        done = self._pipeline.stop(timeout_s=_DRAIN_S)
+        with ThreadPoolExecutor(1) as pool:
+            scored = pool.submit(self._score_all, stopping)
+            while not scored.done() and not stopping.wait(_MOMENT_S):
+                pass
+            if self._durable and stopping.is_set():  # end the wait for judges and for the disk; what is missing stays in storage
+                self._durable.stop()
+                self._pipeline.stop_waiting(0.0)
         self._diagnostics.warn_of_names()
         while not self._delivery.flush(_LOOK_S) and not stopping.is_set():
             pass
@@ -282,7 +286,14 @@ class Server:
         delivered = self._deliver(time.monotonic() + _STORED_S)
         if self._durable:
             self._durable.close()
-        return delivered and done and not stopping.is_set()
+        return delivered and scored.result() and not stopping.is_set()
+
+    def _score_all(self, stopping: threading.Event) -> bool:
+        """Score what storage kept, also the results of judges; False if that was not finished."""
+        while self._pending_results and not self._pending_results.is_over and not stopping.is_set():
+            self._pipeline.step()
+            stopping.wait(_MOMENT_S)
+        return self._pipeline.stop(timeout_s=_DRAIN_S)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long.

@@ -351,6 +351,7 @@ class SpanTrees:
 
     def snapshot(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:
         """Return all spans held of the trace: `part` are the kept ones, `changed` the open ones that were in no closed tree."""
+        self._assign_arrivals(trace)  # of a kept span another version may have arrived
         kept = [*self.kept.trees.values(), *self.kept.runs.values()]
         frames = dict(trace.frames)
         for tree in kept:

@@ -285,7 +285,8 @@ class TraceStore:
         if trace is None or trace.cut:
             return None
         if trace.trees is not None and trace.trees.kept.parents:
-            return trace.trees.snapshot(trace_id, trace)
+            with self._resized(trace_id, trace):
+                return trace.trees.snapshot(trace_id, trace)
         return _closed(trace_id, trace, Completeness.COMPLETE)
 
     def restore_released(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:

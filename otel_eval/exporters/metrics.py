@@ -26,7 +26,7 @@ _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
 _CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not chosen by senders
-_CACHED_TRACES: Final = 64  # reports of one run follow one another, with at most revisions of other traces in between
+_COUNTED_CALLS: Final = 2**14  # more than a trace has; a call evaluated alone may be reported again when its agent arrives late
 _LABELS: Final = (("pass", "scored"), ("fail", "scored"), ("not_evaluated", "skipped"), ("not_evaluated", "failed"))
 
 SDK_SETS: Final = 1800 // len(_LABELS)
@@ -111,8 +111,8 @@ class MetricsExporter(ProviderExporter):
         self._of_results: Final = _LabelSets(max_values, max_sets, self._count_over_limit, self._start_at_zero)
         self._of_tools: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
         self._of_errors: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
-        # The calls of each trace that were counted: those of a run with two evaluations, or of nested runs, count once.
-        self._counted: Final = lru_cache(_CACHED_TRACES)(lambda trace_id: set[Any]())
+        # Not empty for a call that was counted: the calls of a run with two evaluations, or of nested runs, count once.
+        self._counted: Final = lru_cache(_COUNTED_CALLS)(lambda trace_id, call: list[bool]())
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = meter.create_histogram(
             "otel_eval.score", "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
@@ -171,9 +171,9 @@ class MetricsExporter(ProviderExporter):
     def _tools(self, report: Report, context: Any) -> None:
         run = report.trajectory
         for index, call in enumerate(run.calls):
-            counted, key = self._counted(run.trace_id), call.span_id or (run.span_id, call.call_id, index)
-            if key not in counted:
-                counted.add(key)
+            counted = self._counted(run.trace_id, call.span_id or (run.span_id, call.call_id, index))
+            if not counted:
+                counted.append(True)
                 shared = {names.TOOL_NAME: call.name, names.AGENT_NAME: run.agent, names.SERVICE: run.service}
                 self._tool(call, shared, context)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from ssl import SSLContext
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from otel_eval.errors import redacted
 from otel_eval.judges.endpoint import (
@@ -90,7 +89,7 @@ class JudgeClient:
         self._limits = RateLimiter(self.per_minute, self.retries)
         self._cache = AnswerCache(self.cache)
         self._forms = ResponseFormats()
-        self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = WeakKeyDictionary()
+        self._states: dict[asyncio.AbstractEventLoop, _OnLoop] = {}
 
     def __repr__(self) -> str:
         return f"Client({redacted(self.base_url)!r}, {self.model!r})"
@@ -221,10 +220,9 @@ class JudgeClient:
     def retire(self) -> None:
         """Close connections as soon as no request uses them. May be called from any thread; later requests still work."""
         self._retired = True
-        for loop in [reference() for reference in self._states.keyrefs()]:
+        for loop in list(self._states):
             with suppress(RuntimeError):  # the loop has ended, and its connections with it
-                if loop is not None:
-                    loop.call_soon_threadsafe(self._close_unused, loop)
+                loop.call_soon_threadsafe(self._close_unused, loop)
 
     def _close_unused(self, loop: asyncio.AbstractEventLoop) -> None:
         state = self._states.get(loop)
@@ -238,6 +236,8 @@ class JudgeClient:
         loop = asyncio.get_running_loop()
         state = self._states.get(loop)
         if state is None:
+            for ended in [each for each in list(self._states) if each.is_closed()]:  # one for each synchronous call of a scorer
+                self._states.pop(ended, None)
             closer = _opened(self)  # the loop closes this generator, and so the client, when it ends
             state = self._states[loop] = _OnLoop(await anext(closer), closer)
         return state

@@ -306,19 +306,19 @@ def payload_size(trace: ClosedTrace) -> int:
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
     """Return the records that restore a trace: its evaluated spans, results, later spans. None if it has no evaluated spans."""
-    part = trace.part if trace.released is not None else None
-    closing = Closing(trace.trace_id, Completeness.COMPLETE)
-    is_new: Callable[[bytes], bool] = (trace.changed if is_open and trace.changed else frozenset[bytes]()).__contains__
-    if part is not None:  # an open trace with closed trees
-        closing, is_new = Closing(trace.trace_id, Completeness.DETACHED, part.roots), lambda span_id: span_id not in part.spans
+    closing, changed = Closing(trace.trace_id, Completeness.COMPLETE), trace.changed or frozenset()
+    is_new: Callable[[bytes], bool] = (changed if is_open else frozenset[bytes]()).__contains__
+    if trace.released is not None:  # an open trace with closed trees, of which spans may be open again
+        closing = Closing(trace.trace_id, Completeness.DETACHED, tuple(trace.frames.keys() - changed))
+        is_new = changed.__contains__
     elif is_open and trace.changed is None:
         return list(_bodies(trace, lambda _: True))
-    elif all(map(is_new, trace.frames)):
+    if all(map(is_new, trace.frames)):
         return None  # every span was replaced after the evaluation: rare, and only until the next evaluation
     records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
     records.append((RecordKind.CLOSED, pack_closings([closing])))
     records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
-    if part is not None and trace.released is not None:
+    if trace.released is not None:
         records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
     return [*records, *_bodies(trace, is_new)]
 

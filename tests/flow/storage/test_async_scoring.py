@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from receiver_process import whole
+import pytest
+from receiver_process import request, whole
+from waiting import wait_until
 
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer
+from otel_eval.storage.durable import Durable
 
 
 class Judge:
@@ -39,8 +44,7 @@ class Judge:
         return Scored(self.value or 0.0, passed=True, explanation=f"{len(trajectory.calls)} calls")
 
 
-@contextmanager
-def serving(folder: Path, *judges: Judge) -> Iterator[Any]:
+def server_of(folder: Path, *judges: Judge) -> Server:
     config: dict[str, Any] = {
         "traces": {"decision_wait": "100ms"},
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
@@ -48,7 +52,12 @@ def serving(folder: Path, *judges: Judge) -> Iterator[Any]:
         "storage": {"directory": str(folder / "kept")},
     }
     scorers = (create_scorer({"type": "tool_errors"}), *judges)
-    server = Server(EvalConfig(evaluations=[Evaluation(name="e", scorers=scorers)], **config))
+    return Server(EvalConfig(evaluations=[Evaluation(name="e", scorers=scorers)], **config))
+
+
+@contextmanager
+def serving(folder: Path, *judges: Judge) -> Iterator[Any]:
+    server = server_of(folder, *judges)
     try:
         yield server.start()
     finally:
@@ -93,3 +102,30 @@ def test_a_judge_that_had_not_answered_is_asked_again(tmp_path: Path) -> None:
             time.sleep(0.3)
         assert values(folder, 3)
         assert slow_again.asked == [f"{1:032x}"]
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_drain_that_is_stopped_leaves_the_rest_for_the_next_one(
+    tmp_path: Path, is_full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for a judge that does not answer, nor for a disk that stays full, and fails no result."""
+    with serving(tmp_path, Judge("slow", None)) as bound:
+        post(bound, whole(1))
+        assert values(tmp_path, 1) == {"tool_errors": 1.0}
+        if is_full:
+            post(bound, request((2, 2, 1, "search")))
+    slow, stopping = Judge("slow", None), threading.Event()
+    server = server_of(tmp_path, slow)
+    if is_full:
+        monkeypatch.setattr(Durable, "_append_evaluated", lambda *_: stopping.set())
+    with ThreadPoolExecutor(1) as pool:
+        drained = pool.submit(server.drain, stopping)
+        wait_until(lambda: bool(slow.asked) or stopping.is_set())
+        stopping.set()
+        assert drained.result(timeout=20) is False
+    monkeypatch.undo()
+    quick = Judge("slow", 0.75)
+    assert server_of(tmp_path, quick).drain(threading.Event())
+    assert f"{1:032x}" in quick.asked
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert "failed" not in {row["outcome"] for row in rows}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from crashing_pipeline import Lives
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -91,6 +93,25 @@ def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed
     assert Recovery(again, lambda _: None)(after, 0.0) == []
     again.close()
     assert state(after) == state(before)
+
+
+@pytest.mark.parametrize("later", [((1, 7, 2, "search"),), ((1, 7, 2, "search"), (1, 2, 1, ""))])
+@pytest.mark.parametrize("others", [(), ((1, 5, 4, ""), (1, 6, 5, "search"))])
+def test_a_tree_that_opened_again_has_its_next_revision_after_a_restart(
+    tmp_path: Path, others: tuple[Any, ...], later: tuple[Any, ...]
+):
+    """Also if no other tree of the trace is closed: what was evaluated before is known."""
+    lives = Lives(tmp_path)
+    lives.send((1, 2, 1, ""), (1, 3, 2, "search"), *others)
+    lives.wait(15)
+    lives.send(*later)
+    trace = lives.pipeline._buffer.held(TRACE)
+    assert trace is not None
+    lives.durable._copy_trace(TRACE, records_of(trace, is_open=True) or [])
+    lives.crash()
+    lives.wait(15)
+    assert lives.last() == {2: ("Scored", 1)} | ({5: ("Scored", 0)} if others else {})
+    lives.durable.close()
 
 
 def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):

@@ -275,6 +275,14 @@ def test_the_calls_of_a_run_count_once_however_many_evaluations_report_it(report
     assert (calls, seconds, errors) == ({"search": 1, "refund": 1}, {"search": 0.2, "refund": 0.0}, [("refund", "_OTHER", 1)])
 
 
+def test_a_call_counts_once_however_late_its_agent_arrives(report: Reports):
+    """It was evaluated alone, and many other traces were evaluated in between."""
+    of_others = [report("scored", trace_id=f"{n:032x}", calls=[call("search", span_id="3" * 16)]) for n in range(1, 1001)]
+    calls = [call("search", span_id="2" * 16)]
+    metrics = measured(report("scored", span_id="2" * 16, calls=calls), *of_others, report("scored", calls=calls))
+    assert sum(point.value for point in metrics["otel_eval.tool.calls"]) == 1001
+
+
 def test_a_call_without_times_has_no_duration(report: Reports):
     """It is not one of 0 s: no time at all, 0 and 0, an end before the start."""
     times = ({}, {"start_ns": 0, "end_ns": 0}, {"start_ns": 9, "end_ns": 5})
