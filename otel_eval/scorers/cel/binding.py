@@ -164,7 +164,7 @@ _FACTS: Final[Mapping[str, Any]] = {
     "service": lambda run: _known(run.service),
     "conversation": lambda run: _known(run.conversation_id),
     "duration_ms": _duration,
-    "model_calls": lambda run: run.model_calls,
+    "model_calls": lambda run: run.model_calls or UNRECORDED,  # 0: many instrumentations record none, and each agent makes some
     "input_tokens": lambda run: _known(run.input_tokens),
     "output_tokens": lambda run: _known(run.output_tokens),
     "input": lambda run: _opened(run.input),

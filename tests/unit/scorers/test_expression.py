@@ -154,6 +154,7 @@ def test_what_is_no_score_fails(expression, error):
         ("run.duration_ms < 3", "run.duration_ms not recorded"),
         ("run.agent == 'a'", "run.agent not recorded"),
         ("run.input_tokens < 3", "run.input_tokens not recorded"),
+        ("run.model_calls < 3", "run.model_calls not recorded"),
         ("run.attributes.tier == 'gold'", "attribute tier not recorded"),
         ("calls.all(c, c.result == 1)", "result of b (1) not recorded"),
         ("calls[0].arguments.q == 1", "arguments of a (0) not recorded"),
