@@ -411,6 +411,8 @@ def test_no_regular_expression_goes_back(pattern):
         (10**400, "run.output > 1e300"),
         ({"half": "\ud800"}, "run.output.half == '?'"),
         ({"\ud800": "half"}, "run.output['?'] == 'half'"),
+        ({"end": "ok\0rm"}, "run.output.end != 'ok' && run.output.end.contains('rm')"),
+        ({"k\0": "end"}, "!has(run.output.k)"),
         ((1, 2), "run.output == [1, 2]"),
         (None, "run.output == null"),
         ("[not json", "run.output == '[not json'"),
