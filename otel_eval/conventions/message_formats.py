@@ -65,9 +65,9 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         payload=("function.arguments",),
     ),
     MessageShape(
-        "Anthropic Messages content blocks",
+        "Anthropic Messages content blocks, those of its MCP connector too",
         needs=("name",),
-        equals=(("type", ("tool_use", "server_tool_use")),),
+        equals=(("type", ("tool_use", "server_tool_use", "mcp_tool_use")),),
         payload=("input", "arguments"),
     ),
     _nested("Amazon Bedrock Converse; Strands", "toolUse", call_id="toolUseId", payload=("input",)),
@@ -76,7 +76,11 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     _nested("Genkit parts", "toolRequest", call_id="ref", payload=("input",)),
     _nested("Haystack ChatMessage contents", "tool_call", name="tool_name", payload=("arguments",)),
     MessageShape(
-        "OpenAI Responses output items", needs=("name",), equals=(("type", ("function_call",)),), call_id=("call_id", "id")
+        "OpenAI Responses output items; the input of a custom tool is text",
+        needs=("name",),
+        equals=(("type", ("function_call", "custom_tool_call")),),
+        call_id=("call_id", "id"),
+        payload=("arguments", "input"),
     ),
     MessageShape(
         "Vercel AI SDK content parts and ai.response.toolCalls (versions 3 to 7)",
@@ -125,7 +129,7 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "Anthropic Messages content blocks",
         needs=("tool_use_id",),
-        equals=(("type", ("tool_result",)),),
+        equals=(("type", ("tool_result", "mcp_tool_result")),),
         call_id=("tool_use_id",),
         payload=("content",),
         error=("is_error",),
@@ -150,7 +154,10 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
         error=("tool_call_result.error",),
     ),
     MessageShape(
-        "OpenAI Responses input items", equals=(("type", ("function_call_output",)),), call_id=("call_id",), payload=("output",)
+        "OpenAI Responses input items",
+        equals=(("type", ("function_call_output", "custom_tool_call_output")),),
+        call_id=("call_id",),
+        payload=("output",),
     ),
     MessageShape(
         "Vercel AI SDK content parts (versions 3 to 7)",

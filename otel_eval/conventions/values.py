@@ -205,7 +205,8 @@ _TEXT_BLOCK: Final = re.compile(
 
 def _tool_response(text: str) -> Unwrapped | None:
     """A ToolResponse of AgentScope as `repr` writes it: dictionaries of content blocks in 1, objects and a state in 2."""
-    found = _TOOL_RESPONSE.fullmatch(text)
+    # Of a text that was cut, each `], ` would be tried with all that follows it.
+    found = _TOOL_RESPONSE.fullmatch(text) if text.endswith(")") else None
     if found is None:
         return None
     content, state = found.groups()

@@ -53,7 +53,6 @@ class _Batch:
     refused: dict[Place, str] = field(default_factory=dict)  # the reason by place
     deferred: dict[Place, str] = field(default_factory=dict)
     not_sent: Counter[str] = field(default_factory=Counter)
-    exported: int = 0
 
     def result(self) -> ExportResult:
         parts: Any = {"failed": tuple(self.refused), "deferred": tuple(self.deferred), "reasons": self.refused | self.deferred}
@@ -102,7 +101,7 @@ class AnnotationExporter(Exporter):
         self._summarized: Final = known.summarized if evaluation_passed else frozenset()
         self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last revision, if it is above 0
         self._failed: dict[str, _FailedResult] = {}  # by result id
-        self._sent: set[str] = set()  # ids of results that an earlier attempt for this batch exported
+        self._sent: set[str] = set()  # ids of results of this batch that were exported, by an earlier attempt too
         self._exported = 0
 
     # ------------------------------------------------------------------ for products
@@ -184,7 +183,6 @@ class AnnotationExporter(Exporter):
             return ExportResult.retryable(reason_of(error))
         if result.status == "ok":
             self._sent.update(score.result.result_id for score in scores)
-            state.exported += len(scores)
             self._exported += len(scores)
             return None
         if result.status not in ("permanent", "server_error", "missing") or result.concerns_all:
@@ -209,9 +207,9 @@ class AnnotationExporter(Exporter):
         if is_final or (len(self._failed) >= _MAX_WAITING and key not in self._failed):
             state.refused[score.place] = result.reason if is_final else f"{result.reason}, and {_MAX_WAITING} other results wait"
             return None
-        suspects = sum(each.suspect for each in self._failed.values()) if failed.suspect and not state.exported else 0
+        suspects = sum(each.suspect for each in self._failed.values()) if failed.suspect and not self._sent else 0
         if suspects >= _MAX_SUSPECTS and key not in self._failed:
-            return result  # no result is accepted: the product fails, not because of these results
+            return result  # no result of this batch was ever accepted: the product fails, not because of these results
         self._failed[key] = failed
         state.deferred[score.place] = result.reason
         return None

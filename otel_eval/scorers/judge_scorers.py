@@ -10,7 +10,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
-from otel_eval.scorers.base_scorer import Finding, Requirements
+from otel_eval.scorers.base_scorer import Finding, NoScore, Requirements
 from otel_eval.scorers.calls import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.judge import (
     AskingScorer,
@@ -203,7 +203,7 @@ class ToolCorrectness(AskingScorer, Matching):
     """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
 
     Weight of the alignment / number expected, or by `measure`; range 0-1. Details: as `execution_order`. Skipped: something is
-    compared that a same-named call did not record.
+    compared that a same-named call did not record; with `available_tools`, the run's input was not recorded.
 
     With `available_tools` a judge scores how well the tools were chosen for the run's input, and the value is the smaller of
     the alignment and that score; details `alignment` and `selection`. A judge that fails leaves the run without a score:
@@ -269,9 +269,15 @@ class ToolCorrectness(AskingScorer, Matching):
         return Comparison(arguments=by, results="result" in self.compare)
 
     def prompt_for(self, trajectory: Trajectory) -> str:
-        """The prompt with the task, the available tools and the called ones."""
+        """The prompt with the task, the available tools and the called ones.
+
+        Raises:
+            NoScore: the task was not recorded, or the prompt would be too long.
+        """
+        if trajectory.input is UNRECORDED:
+            raise NoScore(Skipped("not recorded: input", reason="not_recorded"))
         called = [call.name for call in trajectory.calls]
-        data = without_unrecorded(task=trajectory.input, available_tools=list(self.available_tools), called_tools=called)
+        data = {"task": trajectory.input, "available_tools": list(self.available_tools), "called_tools": called}
         return build_prompt(self.prompt or _CHOICE, data)
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:

@@ -32,6 +32,7 @@ from otel_eval.trajectory.pairing import (
     ids_of,
     join,
     lacks_result,
+    reused_ids,
 )
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
@@ -170,9 +171,11 @@ class TraceMessages:
         made = [(place, each) for place in sources for each in self._made(place, spans_expected=bool(models))]
         if not made:
             return []
-        first = {each.call_id: each for _, each in reversed(made)}  # of requests with one id the first one counts
-        made = [(place, each) for place, each in made if not each.call_id or first[each.call_id] is each]
-        history, needs = history_of(map(self.of_span, (*models, *agents)), self._spans.steps), self._spans.plan.needs
+        reused = reused_ids(map(self.of_span, models))
+        # Of requests with one id the first one counts.
+        first = {each.call_id: each for _, each in reversed(made) if each.call_id not in reused}
+        made = [(place, each) for place, each in made if not each.call_id or first.get(each.call_id, each) is each]
+        history, needs = history_of(map(self.of_span, (*models, *agents)), self._spans.steps, reused), self._spans.plan.needs
         ids = [request.call_id for _, request in made]
         if not all(ids):
             ids = ids_of(self._joined([*models, *agents], []), [(self.of_span(place), request) for place, request in made])

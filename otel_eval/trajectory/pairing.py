@@ -94,18 +94,31 @@ class History:
     without_id: dict[str, list[ToolResult]] = field(default_factory=dict)
 
 
-def history_of(spans: Iterable[SpanMessages], steps: Steps) -> History:
-    """Collect what the spans hold beside the requests in their outputs; of equal ids the first counts."""
+def reused_ids(models: Iterable[SpanMessages]) -> frozenset[str]:
+    """The ids that model calls gave to different requests: some models number the calls of each answer anew."""
+    first: dict[str, ToolRequest] = {}
+    requests = (each for span in models for each in span.requests if each.call_id)
+    return frozenset(each.call_id for each in requests if _is_other(first.setdefault(each.call_id, each), each))
+
+
+def _is_other(one: ToolRequest, other: ToolRequest) -> bool:
+    """Whether two requests differ; arguments that were lost, or cut so that they are text, do not show that."""
+    given = one.arguments, other.arguments
+    return one is not other and (one.name != other.name or (all(each and named(each) for each in given) and given[0] != given[1]))
+
+
+def history_of(spans: Iterable[SpanMessages], steps: Steps, reused: frozenset[str]) -> History:
+    """Collect what the spans hold beside the requests in their outputs; of equal ids the first counts, of reused ones none."""
     found = History()
     longest: list[ToolResult] = []
     for span in spans:
         earlier, results = span.history()
         steps.take(_SPAN_STEPS + len(earlier) + len(results))
         for request in earlier:
-            if request.call_id:
+            if request.call_id and request.call_id not in reused:
                 found.earlier.setdefault(request.call_id, request)
         for result in results:
-            if result.call_id:
+            if result.call_id and result.call_id not in reused:
                 found.results.setdefault(result.call_id, result)
         longest = max(longest, results, key=len)
     # Each request repeats the whole history, so the longest one holds every result once.
@@ -122,11 +135,13 @@ class AgentMessages:
     Attributes:
         spans: those that hold the messages.
         steps: those that are left for the evaluation.
+        reused: ids of several requests, which therefore show nothing.
         by_id, by_name: the requests by their ids, and by the tool's name; those that only a history holds are none of these.
     """
 
     spans: Sequence[SpanMessages]
     steps: Steps
+    reused: frozenset[str] = frozenset()
     by_id: dict[str, ToolRequest] = field(default_factory=dict)
     by_name: dict[str, Requests] = field(default_factory=dict)
     _history: History | None = None
@@ -136,7 +151,7 @@ class AgentMessages:
         for each in requests:
             if each.call_id in self.by_id:
                 continue
-            if each.call_id:
+            if each.call_id and each.call_id not in self.reused:
                 self.by_id[each.call_id] = each
             self.by_name.setdefault(each.name, Requests()).add(each, window)
 
@@ -147,7 +162,7 @@ class AgentMessages:
     def history(self) -> History:
         """Requests made before the spans, and results of tools, from the spans' messages."""
         if self._history is None:
-            self._history = history_of(self.spans, self.steps)
+            self._history = history_of(self.spans, self.steps, self.reused)
         return self._history
 
     def __bool__(self) -> bool:
@@ -163,14 +178,15 @@ def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequen
         windows: for each model span, when the calls it asks for can have started.
         steps: those that are left for the evaluation.
     """
-    messages = AgentMessages([*models, *agents], steps)
+    messages = AgentMessages([*models, *agents], steps, reused_ids(models))
     for span, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
         # Of requests that are not all known, the order is not known.
         messages.add_requests(span.requests, _NEVER if span.broken else window)
     # A request without an id cannot be distinguished from its repetition, so only one kind of span is read for them.
     without_id_too = not messages.by_name
+    no_id = {"", *messages.reused}
     for span in agents:
-        messages.add_requests(span.requests if without_id_too else [request for request in span.requests if request.call_id])
+        messages.add_requests(span.requests if without_id_too else [each for each in span.requests if each.call_id not in no_id])
     return messages
 
 

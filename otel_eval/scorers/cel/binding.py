@@ -164,7 +164,7 @@ _FACTS: Final[Mapping[str, Any]] = {
     "service": lambda run: _known(run.service),
     "conversation": lambda run: _known(run.conversation_id),
     "duration_ms": _duration,
-    "model_calls": lambda run: run.model_calls,
+    "model_calls": lambda run: run.model_calls or UNRECORDED,  # 0: many instrumentations record none, and each agent makes some
     "input_tokens": lambda run: _known(run.input_tokens),
     "output_tokens": lambda run: _known(run.output_tokens),
     "input": lambda run: _opened(run.input),
@@ -185,7 +185,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
 
 
 def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> dict[str, Any]:
-    """Return the values in the types that CEL accepts: lists and dicts of valid Unicode texts, and numbers of 64 bits.
+    """Return the values in the types that CEL accepts: lists and dicts of Unicode texts without NUL, and numbers of 64 bits.
 
     Args:
         values: variables by name.
@@ -225,12 +225,12 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
         kind = type(each)
         if kind is str:
             characters += len(each)
-            clean = clean and (each.isascii() or is_unicode(each))
+            clean = clean and _is_accepted(each)
         elif kind is dict:
             below += each.values()
             keys = _keys_of(each)
             characters += len(keys)
-            clean = clean and (keys.isascii() or is_unicode(keys))
+            clean = clean and _is_accepted(keys)
         elif kind is list or kind is tuple:
             if gathers:
                 _refuse_long(each)
@@ -242,6 +242,11 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
             clean = False
             below += each.values() if isinstance(each, Mapping) else ()
     return characters, below, clean
+
+
+def _is_accepted(text: str) -> bool:
+    """Whether CEL has the same text: the library ends a text at NUL, which could hide what follows from a rule."""
+    return "\0" not in text and (text.isascii() or is_unicode(text))
 
 
 def _keys_of(each: dict[Any, Any]) -> str:
@@ -271,7 +276,7 @@ def is_unicode(text: str) -> bool:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):
         return {_plain(key): _plain(below) for key, below in value.items()}
     if isinstance(value, list | tuple):

@@ -80,6 +80,12 @@ def test_a_span_reads_alike_in_the_process_and_from_otlp(span: ReadableSpan):
     assert as_read(here) == as_read(there)
 
 
+def test_a_number_that_python_refuses_to_write_is_read_as_hexadecimal_text():
+    """The SDK takes any number; one of more than 4,300 digits would end the export of the run's results."""
+    ((_, _, (_, payload, scope), _),) = frames_of([ReadableSpan("s", attributes={"other": 1 << 20_000})])
+    assert scope.reader(payload).attributes(WANTED) == {"other": hex(1 << 20_000)}
+
+
 @given(spans(), spans())
 def test_which_of_two_spans_of_one_id_counts_does_not_depend_on_their_order(one: ReadableSpan, two: ReadableSpan):
     """Ranks compare, and a span ranks equal with itself."""

@@ -59,8 +59,9 @@ def reading(after_s: float = 0.0) -> Callable[[dict[str, Any]], Any]:
 
 def agent(provider: TracerProvider, runs: int = 1) -> None:
     tracer = provider.get_tracer("program")
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.input.messages": "Book it."}
     for _ in range(runs):
-        with tracer.start_as_current_span("invoke_agent", attributes={"gen_ai.operation.name": "invoke_agent"}):
+        with tracer.start_as_current_span("invoke_agent", attributes=attributes):
             for name in TOOLS:
                 summary = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
                 with tracer.start_as_current_span(f"execute_tool {name}", attributes=summary):

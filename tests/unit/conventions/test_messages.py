@@ -57,6 +57,8 @@ FLAT = {
         {"toolCallId": "c1", "toolName": "look", "input": TEXT},
         {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c1", "toolName": "look", "args": ARGUMENTS}]},
         {"choices": [{"message": {"tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": TEXT}}]}}]},
+        {"content": [{"type": "mcp_tool_use", "id": "c1", "name": "look", "server_name": "s", "input": ARGUMENTS}]},
+        {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "look", "input": TEXT},
         nested(FLAT),
         nested({"0.tool_calls.0.name": "look", "0.tool_calls.0.arguments": TEXT, "0.tool_calls.0.id": "c1"}),
     ],
@@ -77,7 +79,9 @@ def test_a_call_is_read_from_every_format(message: Any):
             "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": '{"temp": 3}'}]}],
         },
         {"content": [{"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"json": {"temp": 3}}]}}]},
+        {"content": [{"type": "mcp_tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": '{"temp": 3}'}]}]},
         {"type": "function_call_output", "call_id": "c1", "output": '{"temp": 3}'},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": '{"temp": 3}'},
         {"kwargs": {"type": "tool", "tool_call_id": "c1", "content": '{"temp": 3}', "status": "success"}},
         {
             "role": "tool",

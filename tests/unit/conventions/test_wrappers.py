@@ -138,7 +138,8 @@ def test_long_texts_that_look_like_messages_are_read_in_linear_time():
     """What a tool answered may be hostile."""
     blocks = "ToolResponse(content=[" + "TextBlock(type='text', text='" * 50_000 + "], metadata=None)"
     endings = "ToolResponse(content=[" + "], state=<ToolResultState.A: 'a'>, " * 50_000
-    for text in ("content=" + "[] " * 100_000, "content='" + " name='" * 50_000 + " tool_call_id='", blocks, endings):
+    cut = "ToolResponse(content=[" + "], metadata=" * 50_000
+    for text in ("content=" + "[] " * 100_000, "content='" + " name='" * 50_000 + " tool_call_id='", blocks, endings, cut):
         begun = time.thread_time()
         unwrap(text, ("langchain_text", "agentscope_text"))
         assert time.thread_time() - begun < 2

@@ -528,6 +528,17 @@ def test_many_scores_at_which_the_product_fails_hold_up_no_other(product: Any, t
     assert counters.get("results.exported") == len(stored(product))
 
 
+def test_a_batch_is_not_tried_for_ever_whose_other_scores_an_earlier_attempt_sent(langfuse: FakeLangfuse):
+    """What is left of it proves nothing; the product took the rest before it failed for a moment."""
+    langfuse.poison = {"below"}
+    exporter, batch = made(langfuse), [run(20), run(21, "below")]
+    assert len(exporter.export([run(), *(run(number, "below") for number in range(1, 9))]).deferred) == 8
+    langfuse.script = [0, 503]
+    assert exporter.export(batch).status == "retryable"
+    result = exporter.export(batch)
+    assert (result.status, result.deferred) == ("ok", ((1, 0),))
+
+
 def test_a_score_waits_for_its_trace_while_others_pass(mlflow: FakeMlflow):
     """MLflow has no queue for scores that come before their spans."""
     mlflow.traces = {f"tr-{2:032x}"}

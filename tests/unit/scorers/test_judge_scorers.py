@@ -123,7 +123,7 @@ def test_the_prompt_omits_calls_that_are_left_out():
 
 def test_what_a_judge_writes_is_content():
     """It is shown only with `include_content`."""
-    run = trajectory(call("search"))
+    run = trajectory(call("search"), input="Find it.")
     shown = outcome({**LLM, "include_content": True}, run, Judge())
     assert shown == Scored(0.5, True, "the judge gave 0.5: PRIVATE", {"score": 0.5, "explanation": "PRIVATE"})
     for spec in (LLM, TOOLS):
@@ -195,10 +195,19 @@ def test_the_smaller_of_alignment_and_choice_counts(score: float, value: float):
 
 def test_a_judge_that_fails_leaves_the_alignment_in_the_details():
     """The details have everything that the alignment found."""
-    failed = outcome(TOOLS, trajectory(call("a")), Broken())
+    failed = outcome(TOOLS, trajectory(call("a"), input="Do it."), Broken())
     assert isinstance(failed, Failed)
     assert failed.details["alignment"] == 0.5
     assert failed.details["missing"] == [{"tool": "b", "expected": 1}]
+
+
+def test_without_the_task_no_choice_is_judged():
+    """A judge that is asked all the same lets runs pass."""
+    judge = Judge()
+    skipped = outcome(TOOLS, trajectory(call("a"), call("b")), judge)
+    assert isinstance(skipped, Skipped)
+    assert (skipped.text, skipped.reason, skipped.details["alignment"]) == ("not recorded: input", "not_recorded", 1.0)
+    assert judge.prompts == []
 
 
 def test_a_run_that_cannot_be_aligned_is_not_asked_about():

@@ -128,6 +128,37 @@ def test_without_any_tool_span_messages_make_the_calls():
     ]
 
 
+@pytest.mark.parametrize("with_spans", [True, False])
+@pytest.mark.parametrize("given", [{"q": 2}, {"q": 1, "deep": True}])
+def test_an_id_that_a_later_answer_uses_again_shows_nothing(with_spans: bool, given: dict[str, Any]):
+    """Some models begin with `call_0` in each answer. Each request is a call, and whose the results are is unknown."""
+    first, second = asked("look", {"q": 1}, "call_0"), asked("look", given, "call_0")
+    history = ({"parts": [first]}, answered("call_0", "one"))
+    run = trajectory(
+        RUN,
+        model("m", 1, first),
+        *([tool("a", 3, id="call_0"), tool("b", 7, id="call_0")] if with_spans else []),
+        model("n", 5, second, history=history),
+        model("o", 9, history=(*history, {"parts": [second]}, answered("call_0", "two"))),
+    )
+    assert [(call.arguments, call.call_id, call.result) for call in run.calls] == [
+        ({"q": 1}, "call_0", UNRECORDED),
+        (given, "call_0", UNRECORDED),
+    ]
+
+
+@pytest.mark.parametrize("arguments", [{}, "cut {", None])
+def test_a_second_description_of_a_request_that_lost_its_arguments_is_no_other_request(arguments: Any):
+    """Such as that of another instrumentation beside the first one."""
+    run = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1}, "c1")),
+        model("n", 1, asked("look", arguments, "c1")),
+        model("o", 5, history=(answered("c1", "one"),)),
+    )
+    assert [(call.arguments, call.result) for call in run.calls] == [({"q": 1}, "one")]
+
+
 @pytest.mark.parametrize("spans", [(), (tool("a", 3, id="c1"),)])
 def test_a_bare_value_in_a_request_has_no_name_with_or_without_a_span(spans: tuple[FakeSpan, ...]):
     """So no scorer compares it with arguments by name."""
