@@ -142,7 +142,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def frozen(value: Any) -> Any:
-    """A hashable stand-in: two are equal if and only if the JSON values are."""
+    """A hashable stand-in: two are equal if the JSON values are, and otherwise only where Python's are, as 1 and true."""
     if isinstance(value, Mapping):
         return "object", frozenset((key, frozen(below)) for key, below in value.items())
     if isinstance(value, list | tuple):

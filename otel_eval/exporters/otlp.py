@@ -181,7 +181,7 @@ class OtlpMetricsExporter(MetricsExporter):
         super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Record the reports in the metrics. Not results are counted as exported, but exports of the metrics."""
+        """Record the reports in the metrics. What counts as exported are exports of the metrics, not results."""
         super().export(batch)
         return ExportResult("accepted")
 
