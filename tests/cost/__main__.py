@@ -1,6 +1,6 @@
 """Print what each shape of request costs, as the table in docs/development/cost-elements.md.
 
-    python tests/cost [--scale 1] [--memory-scale 10] [--json] [NAME ...]
+    python tests/cost [--scale 1] [--memory-scale 8] [--json] [NAME ...]
 
 CPU milliseconds of `n` and of eight times as many, and by how much they grew; memory of `--memory-scale` times as many as that
 divided by its estimate, of the form for which it is most. `--json` prints the figures of memory alone.
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--scale", type=float, default=1)
-    parser.add_argument("--memory-scale", type=float, default=10)
+    parser.add_argument("--memory-scale", type=float, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     made = engine()
