@@ -350,17 +350,15 @@ class SpanTrees:
         return found | {root: frame for root, frame in roots if frame[0] and parent_is_remote(frame) is False}
 
     def snapshot(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:
-        """Return all spans held of the trace: `part` are the kept ones, `changed` the open ones that were in no closed tree."""
+        """Return all spans held of the trace; `changed` are the open ones that were in no closed tree."""
         self._assign_arrivals(trace)  # of a kept span another version may have arrived
-        kept = [*self.kept.trees.values(), *self.kept.runs.values()]
         frames = dict(trace.frames)
-        for tree in kept:
+        for tree in [*self.kept.trees.values(), *self.kept.runs.values()]:
             frames.update(tree.frames)
-        part = Part(tuple([tree.root for tree in kept]), frozenset(frames.keys() - trace.frames.keys()))
         changed = frozenset(trace.frames.keys() - self._known)
         reason, released = Completeness.DETACHED, self.kept.released()
         logs = listed(trace.logs, frames)
-        return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.last_evaluations, part, released)
+        return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.last_evaluations, None, released)
 
     def changed(self, trace: OpenTrace) -> set[bytes] | None:
         """Return the open spans that were never in a closed tree; None if no tree was closed."""
