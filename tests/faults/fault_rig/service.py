@@ -10,11 +10,13 @@ import json
 import os
 import re
 import resource
+import secrets
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -36,10 +38,11 @@ QUICK: Final = {
 
 
 def free_port() -> int:
-    """A port that is free now; a receiver that is started again has to come back to the same."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, and none that the system gives to connections; a restarted receiver has to come back to the same."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", 15_000 + secrets.randbelow(17_000)))
+            return int(probe.getsockname()[1])
 
 
 def configuration(
