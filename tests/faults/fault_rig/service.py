@@ -38,7 +38,7 @@ QUICK: Final = {
 
 
 def free_port() -> int:
-    """A port that is free now, and none that the system gives to connections; a restarted receiver has to come back to the same."""
+    """A free port that the system gives to no connection; a receiver that is started again has to come back to the same."""
     while True:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", 15_000 + secrets.randbelow(17_000)))
