@@ -127,7 +127,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
-        return value if value.bit_length() < MOST_BITS else hex(value)
+        return writable(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if depth >= MAX_DEPTH:
@@ -139,6 +139,11 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, set):  # in an order that does not depend on hashes, which differ from process to process
         return [plain(each, depth + 1) for each in sorted(value, key=repr)]
     return str(value)
+
+
+def writable(value: int) -> int | str:
+    """The integer, or its hexadecimal text if it has more digits than Python writes."""
+    return value if value.bit_length() < MOST_BITS else hex(value)
 
 
 def frozen(value: Any) -> Any:

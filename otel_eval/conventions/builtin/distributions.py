@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, MESSAGES, OPERATION, RULES, with_fields
+from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, INCONCLUSIVE_MESSAGES, OPERATION, RULES, with_fields
 from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS as TRACELOOP_CLIENTS
 from otel_eval.conventions.table import Mark, Rule
 from otel_eval.model import Kind
@@ -94,7 +94,7 @@ OTEL_DSPY: Final = replace(
     source="opentelemetry-instrumentation-genai-dspy 1.3b0: requests for tools are text, with `stop` as the finish reason, and "
     "tools that `ToolCalls.execute` or CodeAct call leave no span; E",
     scopes=("opentelemetry.instrumentation.genai.dspy*",),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
 )
 

@@ -60,6 +60,7 @@ MESSAGES: Final = (
     MessageRow("gen_ai.completion."),
     MessageRow("gen_ai.prompt.", Side.HISTORY),
 )
+INCONCLUSIVE_MESSAGES: Final = tuple([replace(row, conclusive=False) for row in MESSAGES])  # where requests may be missing
 
 GEN_AI: Final = Convention(
     name="gen_ai",
@@ -228,7 +229,7 @@ OPENAI_AGENTS: Final = replace(
     source="opentelemetry-instrumentation-openai-agents-v2 0.1.0 and -genai-openai-agents 1.3b0; E: 0.1.0 "
     "(turn spans are called `unknown`; output messages hold calls only as repr text)",
     scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
     placeholders=DEFAULT_WORKFLOW,
     agent_span_name=("invoke_agent *",),
     errors=(Mark("gen_ai.tool.call.result", OPENAI_AGENTS_TIMEOUT),),

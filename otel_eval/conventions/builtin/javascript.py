@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, with_fields
+from otel_eval.conventions.builtin.genai import GEN_AI, INCONCLUSIVE_MESSAGES, with_fields
 from otel_eval.conventions.builtin.openinference import FRAMEWORKS as OPENINFERENCE_FRAMEWORKS
 from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS, TRACELOOP
 from otel_eval.conventions.table import EventRow, Field, Mark, Rule
@@ -36,7 +36,7 @@ TRACELOOP_RESPONSES_JS: Final = replace(
     "its finish reason; E",
     scopes=("@traceloop/instrumentation-openai",),
     rules=(Rule(Kind.MODEL, "gen_ai.response.id", "resp_*"),),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
     unreliable_finish_reasons=(Mark("gen_ai.response.id", "*"),),
 )
 

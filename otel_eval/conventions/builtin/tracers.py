@@ -8,6 +8,7 @@ from typing import Final
 from otel_eval.conventions.builtin.genai import (
     DEFAULT_WORKFLOW,
     GEN_AI,
+    INCONCLUSIVE_MESSAGES,
     MESSAGES,
     OPERATION,
     PLACEHOLDERS,
@@ -217,7 +218,7 @@ OPENLIT_RESPONSES: Final = replace(
     source="openlit 1.45 instrumentation/openai/utils.py: of several calls in an answer of the Responses API only the last one "
     "is recorded; E",
     rules=(Rule(Kind.MODEL, "openai.api.type", "responses"),),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
 )
 
 # Splunk's and LoongSuite's copies of opentelemetry-util-genai record spans of clients and frameworks alike in this scope.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.frameworks import GENKIT
-from otel_eval.conventions.builtin.genai import GEN_AI, MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
+from otel_eval.conventions.builtin.genai import GEN_AI, INCONCLUSIVE_MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
@@ -81,7 +81,7 @@ LANGCHAIN_JS: Final = replace(
         *LANGCHAIN.rules,
     ),
     agent_span_name=(),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
     tool_spans=False,
 )
 
@@ -123,7 +123,7 @@ CREWAI: Final = replace(
     source="opentelemetry-instrumentation-crewai 0.62.4: crew, agent and task spans, no tool spans; E",
     scopes=("opentelemetry.instrumentation.crewai*",),
     rules=(*RULES, *GEN_AI.rules),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
     tool_spans=False,
 )
 
@@ -148,7 +148,7 @@ GOOGLE_GENAI: Final = replace(
     source="opentelemetry-instrumentation-google-generativeai 0.62.4: the SDK of Gemini can run tools itself within one model "
     "call, whose span then holds the last answer only; E",
     scopes=("opentelemetry.instrumentation.google_generativeai",),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
 )
 
 OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, MCP_CLIENT, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
@@ -350,7 +350,7 @@ GEMINI_CLI_MODEL: Final = replace(
     source="gemini-cli 0.61.0: without a terminal each model call and each batch of tool calls is a trace of its own, so "
     "that the calls of a model span are elsewhere; E",
     rules=by_kind(OPERATION, model="llm_call"),
-    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    messages=INCONCLUSIVE_MESSAGES,
     tool_spans=None,
 )
 

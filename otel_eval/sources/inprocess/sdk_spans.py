@@ -30,7 +30,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import get_current_span
 
 from otel_eval.conventions.reader import exported_resource
-from otel_eval.errors import MOST_BITS
+from otel_eval.conventions.values import writable
 from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
 from otel_eval.native import extension
 
@@ -237,7 +237,7 @@ def otlp_value(value: Any) -> Any:
         case str():
             return str.__str__(value)
         case int():
-            return int(value) if value.bit_length() < MOST_BITS else hex(value)  # Python refuses to write so many digits
+            return writable(int(value))
         case float():
             return float(value)
         case bytes():
