@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 import socket
 import ssl
 import struct
@@ -28,7 +28,7 @@ BROKEN: Final = (REFUSED, RESET, MISREAD)
 def free_port() -> int:
     """A free port below the range from which Linux takes ports of outgoing connections: it stays free while nothing listens."""
     while True:
-        port = random.randrange(15_000, 32_000)
+        port = 15_000 + secrets.randbelow(17_000)  # of a seeded generator, processes would take the same
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 

@@ -10,17 +10,15 @@ import json
 import os
 import re
 import resource
-import secrets
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from child_process import ChildProcess
+from failing_endpoint import free_port
 
 from fault_rig.reference import CONVENTIONS, EVALUATION
 
@@ -35,14 +33,6 @@ QUICK: Final = {
     "idle_timeout": "60s",
     "max_age": "120s",
 }
-
-
-def free_port() -> int:
-    """A free port that the system gives to no connection; a receiver that is started again has to come back to the same."""
-    while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", 15_000 + secrets.randbelow(17_000)))
-            return int(probe.getsockname()[1])
 
 
 def configuration(
